@@ -22,8 +22,8 @@ from streampca.eigensolvers import (
     certify,
     clusters,
     outside_bound,
-    outside_bound_of_basis,
     product_bounds,
+    rest_of_basis,
     start_lanczos,
     unseparated,
     value_bounds,
@@ -365,7 +365,7 @@ def test_a_basis_bounds_what_its_leading_pairs_leave(problem, seed, wrong):
     coupling = coupling[: p - m]
     claimed = basis @ np.linalg.eigh(projected)[1][:, ::-1][:, :k]
     krylov = KrylovBasis(basis, projected, block, coupling)
-    bound = outside_bound_of_basis(krylov, k, **probes(matrix, seed), total=float(np.trace(matrix)))
+    bound = rest_of_basis(krylov, **probes(matrix, seed), total=float(np.trace(matrix))).beyond(krylov, k)
     assert largest_left(matrix, claimed) <= bound * (1 + 1e-9) + 1e-12
 
 
@@ -392,7 +392,7 @@ def test_a_lanczos_basis_sharpens_the_bound(limit, most):
     given_probes = probes(matrix, 0)
     leading = basis @ found.ritz[1][:, :k]
     alone = outside_bound(leading, **given_probes, residual=np.full(k, 1e-4))
-    bound = outside_bound_of_basis(found, k, **given_probes, total=float(spectrum.sum()))
+    bound = rest_of_basis(found, **given_probes, total=float(spectrum.sum())).beyond(found, k)
     assert spectrum[k] * 0.999 <= bound <= most * spectrum[k]
     assert bound < alone
 
@@ -404,7 +404,7 @@ def test_what_a_start_without_chance_has_missed_is_told():
     start[2] = 0
     found = lanczos_basis(np.diag(spectrum), 5, width=12, limit=60, passes=4, start=start)
     assert np.linalg.norm(found.coupling) < 1e-3
-    bound = outside_bound_of_basis(found, 5, **probes(np.diag(spectrum), 1), total=spectrum.sum())
+    bound = rest_of_basis(found, **probes(np.diag(spectrum), 1), total=spectrum.sum()).beyond(found, 5)
     assert bound >= spectrum[2]
     missed = model(np.delete(spectrum, 2)[:5], outside=bound, total_variance=spectrum.sum())
     assert trust_of(missed).leading <= 2

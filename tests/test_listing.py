@@ -18,7 +18,7 @@ QUESTIONS = [
     ("Which code adds new samples to a stored model?", "fitting/update.py", "update"),
     ("Where is the randomisation test of HSIC?", "fitting/permutation_test.py", "permuted_kernels"),
     ("Where is a step of block Lanczos taken?", "eigensolvers/lanczos.py", "start_lanczos"),
-    ("Where is the bound on variance that was missed?", "eigensolvers/omitted_variance.py", "outside_bound_of_basis"),
+    ("Where is the bound on variance that was missed?", "eigensolvers/omitted_variance.py", "rest_of_basis"),
     ("Which accumulator holds X^T X, centred?", "accumulators/scatter.py", "Scatter"),
     ("Where is the sketch for unending batches?", "accumulators/frequent_directions.py", "FrequentDirections"),
     ("How are components rotated (varimax, promax)?", "models/rotation.py", "RotatedPCAModel"),

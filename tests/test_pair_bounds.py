@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_certificate import problems
 
+from streampca.eigensolvers import nystrom_bounds, rest_of_basis, start_lanczos
 from streampca.eigensolvers.pair_bounds import pair_bounds
 from streampca.fitting.methods.exact_residuals import exact_bounds
 
@@ -61,6 +62,26 @@ def test_neighbours_widen_only_what_points_at_them():
     equal = pair_bounds(np.array([2.0, 2.0]), nothing, across, 1.0, count=2)
     np.testing.assert_allclose(equal.value, 2e-8, rtol=0.1)
     assert np.isnan(equal.angle).all()
+
+
+@given(problems(), SEEDS, st.integers(1, 4), st.sampled_from([0, 1e-9, 1e-5]))
+def test_pairs_of_a_basis_are_within_their_bounds(problem, seed, passes, wrong):
+    """Of Nystrom's approximation on a Lanczos basis; products are off by what only random directions tell."""
+    matrix, true, basis, _, _ = problem
+    p, noise = len(matrix), np.random.default_rng(seed).normal(size=(2, *matrix.shape))
+    state = start_lanczos(p, wanted=2, total=np.trace(matrix), tol=1e-15, width=max(2, p // 6), seed=seed)
+    for _ in range(passes):
+        if state.solution is None:
+            state = state.step(np.asfortranarray(matrix @ state.wants + wrong * noise[0] @ state.wants / p))
+    drawn = np.random.default_rng([seed, 2]).normal(size=(p, 16))
+    known = {"directions": drawn, "products": matrix @ drawn, "rounding": None}
+    rest, (values, turn), count = rest_of_basis(state.krylov, **known), state.nystrom_pairs, min(3, state.known)
+    found = nystrom_bounds(state.krylov, (values, turn), count, rest=rest.outside, **known)
+    assert np.all(np.abs(true[:count] - values[:count]) <= found.pairs.value + 1e-13)
+    vectors = np.hstack([state.basis, state.wants]) @ turn[:, :count]
+    apart = angles_of(vectors, basis, true, values, count)
+    given_angles = np.isfinite(found.pairs.angle)
+    assert np.all((apart <= found.pairs.angle + 1e-7)[given_angles])
 
 
 @st.composite

@@ -14,7 +14,7 @@ from .krylov_basis import KrylovBasis
 from .lanczos import Lanczos, resume_lanczos, start_lanczos
 from .n_components import Rule, Wanted, count_components, elbow, noise_edge
 from .nystrom import nystrom_bounds
-from .omitted_variance import outside_bound, outside_bound_of_basis
+from .omitted_variance import RestOfBasis, outside_bound, rest_of_basis
 from .separation import Cluster, clusters, unseparated
 from .signs import extremes, fix_signs, larger
 from .solution import Solution
@@ -25,6 +25,7 @@ __all__ = [
     "Cluster",
     "KrylovBasis",
     "Lanczos",
+    "RestOfBasis",
     "Rule",
     "Sketch",
     "Solution",
@@ -40,8 +41,8 @@ __all__ = [
     "noise_edge",
     "nystrom_bounds",
     "outside_bound",
-    "outside_bound_of_basis",
     "product_bounds",
+    "rest_of_basis",
     "resume_lanczos",
     "solve_dense",
     "solve_generalized",

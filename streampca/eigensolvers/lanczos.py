@@ -111,6 +111,11 @@ class Lanczos:
         """Basis, and what is known of S on it."""
         return KrylovBasis(self.basis, self.projected, self.wants, self.coupling)
 
+    @cached_property
+    def nystrom_pairs(self) -> tuple[Float64, Float64]:
+        """Eigenvalues and vectors of Nystrom's approximation (`nystrom_pairs`), computed once as `krylov`'s are."""
+        return nystrom_pairs(self.krylov, self.rounding)
+
     @one_blas_thread()
     def step(self, product: Float64) -> Lanczos:
         """Return the next state, given ``S @ wants``, which is overwritten if it is in Fortran order."""
@@ -234,7 +239,7 @@ class Lanczos:
         They are nearer than those of `so_far`, which leave out what the products hold outside of the basis. Residuals
         are 0, as nothing is known of them without another product.
         """
-        values, turned = nystrom_pairs(self.krylov, self.rounding)
+        values, turned = self.nystrom_pairs
         k = count_components(values, self.total, self.wanted) or len(self.residuals)
         vectors = fix_signs(_multiply(self.columns[:, : self.known + self.asked], turned[:, :k]))
         return Solution(np.maximum(values[:k], 0.0), vectors, np.zeros(k), None, self.passes)

@@ -20,6 +20,7 @@ from scipy.linalg import eigh
 from ..arrays import Float64
 from .error_bounds import product_bounds
 from .krylov_basis import KrylovBasis
+from .pair_bounds import BEYOND, EPS, PairBounds, leading_bounds
 
 NEGLIGIBLE = 1e-12  # share of the first Ritz value below which directions of the basis are left out of T^-1
 
@@ -44,54 +45,71 @@ class NystromBounds(NamedTuple):
 
     Attributes
     ----------
-    wrong, value : ndarray of shape (k,)
-        Errors of the products S K that pairs are made of, and distances of values from v^T S v.
+    wrong : ndarray of shape (k,)
+        Errors of the products S K that pairs are made of.
     outside : float
         Largest eigenvalue of S outside of the eigenvectors.
+    pairs : PairBounds
+        Errors of values, and angles.
     """
 
     wrong: Float64
-    value: Float64
     outside: float
+    pairs: PairBounds
 
 
 def nystrom_bounds(
     krylov: KrylovBasis,
-    vectors: Float64,
+    found: tuple[Float64, Float64],
+    count: int,
     *,
     directions: Float64,
     products: Float64,
     rest: float,
     rounding: Float64 | None,
-    least: float,
 ) -> NystromBounds:
-    """Bound the errors of pairs.
+    """Bound the errors of the leading pairs.
+
+    For v_j = K a_j + W b_j, and r_i the residual of v_i, v_j^T r_i is at most |b_j| |r_i| and the error of the product
+    S K a_j, as on K the pairs are those of the products. As S is symmetric, the same holds with i and j exchanged.
 
     Parameters
     ----------
     krylov : KrylovBasis
         K, T, W and C.
-    vectors : ndarray of shape (p, k)
-        Eigenvectors.
+    found : ndarray of shape (m + l,) and (m + l, m + l)
+        What `nystrom_pairs` returned.
+    count : int
+        Number of leading pairs to bound, k.
     directions, products, rounding
         See `certify`.
     rest : float
         Bound on the largest eigenvalue of S outside of K.
-    least : float
-        Error of the products that `nystrom_pairs` was given.
     """
-    basis, block = krylov.basis, krylov.block
-    inside, across = basis.T @ vectors, block.T @ vectors
-    claimed = (basis.T @ directions).T @ krylov.projected + (directions.T @ block) @ krylov.coupling
-    along = (basis.T @ products).T
-    errors = None if rounding is None else (basis.T @ rounding).T
-    wrong = product_bounds(along @ inside, claimed @ inside, rounding=None if errors is None else errors @ inside)
-    # v^T S v takes the products twice, and of W^T S W only knows that it is between zero and the rest outside of K.
-    corner = float(np.linalg.norm(_corner(krylov, least), 2))
-    error = 2 * wrong + max(rest, corner) * np.square(across).sum(axis=0)
-    wrong_of_all = 2 * float(np.linalg.norm(product_bounds(along, claimed, rounding=errors)))
-    outside = _outside(krylov, np.vstack([inside, across]), rest)
-    return NystromBounds(wrong, np.asarray(error), outside + wrong_of_all)
+    m = krylov.basis.shape[1]
+    most = max(min(BEYOND * count, m), count)
+    values, vectors = found[0][:most], found[1][:, :most]
+    inside, across = vectors[:m], np.linalg.norm(vectors[m:], axis=0)
+    drawn, along = (np.vstack([krylov.basis.T @ x, krylov.block.T @ x]) for x in (directions, products))
+    errors = None if rounding is None else np.vstack([krylov.basis.T @ rounding, krylov.block.T @ rounding])
+    residual = product_bounds(
+        along.T @ vectors, drawn.T @ vectors * values, rounding=None if errors is None else errors.T @ vectors
+    )
+    claimed = drawn[:m].T @ krylov.projected + drawn[m:].T @ krylov.coupling
+    wrong = product_bounds(
+        along[:m].T @ inside, claimed @ inside, rounding=None if errors is None else errors[:m].T @ inside
+    )
+    of_all = product_bounds(along[:m].T, claimed, rounding=None if errors is None else errors[:m].T)
+    # Rows of the small eigenproblem, which LAPACK solves to the rounding of its largest eigenvalue.
+    left = krylov.projected @ inside + krylov.coupling.T @ vectors[m:] - inside * values
+    solved = np.linalg.norm(left, axis=0) + EPS * float(values[0])
+    one_way = wrong[:, None] + solved + np.outer(across, residual)
+    outside = {
+        size: _outside(krylov, vectors[:, :size], rest) + 2 * float(np.linalg.norm(of_all))
+        for size in sorted({count, most})
+    }
+    pairs = leading_bounds(values, np.minimum(one_way, one_way.T), residual, outside, count)
+    return NystromBounds(wrong[:count], outside[count], pairs)
 
 
 def _outside(krylov: KrylovBasis, vectors: Float64, rest: float) -> float:

@@ -20,7 +20,7 @@ single directions: for variances as 1/i and 8 probes the bound is 10 to 20 times
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -97,21 +97,46 @@ def outside_bound(
     return float(min(np.sqrt(mean / (2 * gammaincinv(q / 2, failure))), left))
 
 
-def outside_bound_of_basis(
+class RestOfBasis(NamedTuple):
+    """Bounds on what a basis K leaves.
+
+    Attributes
+    ----------
+    outside : float
+        Largest eigenvalue of S outside of K.
+    error : float
+        Norm of the errors of the products S K.
+    """
+
+    outside: float
+    error: float
+
+    def beyond(self, krylov: KrylovBasis, claimed: int) -> float:
+        """Bound the largest eigenvalue outside the leading Ritz pairs of the basis, given their number.
+
+        The rest of S outside of them is [[Ritz values not claimed, C^T], [C, rest outside the basis]], for C the
+        residual vectors of those not claimed.
+        """
+        values, turn = krylov.ritz
+        if claimed >= len(values):
+            return self.outside
+        unclaimed = krylov.coupling @ turn[:, claimed:]
+        across = float(np.linalg.norm(unclaimed, 2)) + self.error if unclaimed.size else self.error
+        inside = float(values[claimed]) + self.error
+        # Largest eigenvalue of the 2 x 2 matrix of norms of the blocks, which bounds that of the block matrix.
+        return (inside + self.outside) / 2 + float(np.hypot((inside - self.outside) / 2, across))
+
+
+def rest_of_basis(
     krylov: KrylovBasis,
-    claimed: int,
     *,
     directions: Float64,
     products: Float64,
     rounding: Float64 | None = None,
     total: float = np.inf,
     failure: float = FAILURE,
-) -> float:
-    """Bound the largest eigenvalue outside the leading Ritz pairs of a basis, using the whole basis.
-
-    The rest of S outside the whole basis is smaller, and `outside_bound` bounds it. The rest outside the claimed pairs
-    is then [[Ritz values not claimed, C^T], [C, rest outside the basis]], for C the residual vectors of those not
-    claimed.
+) -> RestOfBasis:
+    """Bound the largest eigenvalue outside a basis, which is smaller than that outside its leading pairs.
 
     A block Lanczos iteration knows the part of S K outside of its basis K: the block it would multiply next, times
     small numbers, which are nonzero only in the columns of the last block, or in all columns after a restart.
@@ -120,8 +145,6 @@ def outside_bound_of_basis(
     ----------
     krylov : KrylovBasis
         Whole basis of the solver.
-    claimed : int
-        Number of claimed Ritz pairs.
     directions, products, rounding
         See `outside_bound`.
     total : float
@@ -140,23 +163,16 @@ def outside_bound_of_basis(
     along = _along(basis, directions)
     claimed_products = times(along.T, krylov.projected) + times(times(directions.T, block), coupling)
     errors = product_bounds(_along(basis, products).T, claimed_products, failure=failure)
-    values, turn = krylov.ritz
     outside = outside_bound(
         basis,
         directions=directions,
         products=products - times(block, times(coupling, along)),
         residual=errors,
         rounding=rounding,
-        left=total - float(values.sum()),
+        left=total - float(krylov.ritz[0].sum()),
         failure=failure,
     )
-    if claimed >= len(values):
-        return outside
-    unclaimed, error = coupling @ turn[:, claimed:], float(np.linalg.norm(errors))
-    across = float(np.linalg.norm(unclaimed, 2)) + error if unclaimed.size else error
-    inside = float(values[claimed]) + error
-    # Largest eigenvalue of the 2 x 2 matrix of norms of the blocks, which bounds that of the block matrix.
-    return (inside + outside) / 2 + float(np.hypot((inside - outside) / 2, across))
+    return RestOfBasis(outside, float(np.linalg.norm(errors)))
 
 
 def _pieces(vectors: npt.NDArray[Any]) -> Iterator[tuple[slice, Float64]]:

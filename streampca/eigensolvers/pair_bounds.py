@@ -25,6 +25,7 @@ is below 1 (Collatz), and z - z' <= M (z - z') goes to 0. The sine of the angle 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ TINY = 1e-30  # added to every z', which must be positive
 STEPS = 12  # of the iteration for z'; more are needed only where bounds are hardly below 1
 ROUNDS = 2  # the second uses the first's bounds on eigenvalues
 SETTLED = 1e-16  # largest squared sine with which the second round gains nothing
+BEYOND = 2  # times the claimed pairs that bounds use, to set the next ones apart from the rest
 FARTHEST = 0.75  # largest squared sine of an angle that is resolved
 ROUNDED = 1 + 1e-9  # more than rounding changes a sum of as many terms as there are pairs
 
@@ -94,6 +96,27 @@ def pair_bounds(
             if resolved.all() and squared.max(initial=0.0) < SETTLED:
                 break
     return PairBounds(near, angle)
+
+
+def leading_bounds(
+    values: Float64, within: Float64, across: Float64, outside: Mapping[int, float], count: int
+) -> PairBounds:
+    """Bound the leading pairs of a basis by several numbers of them, m, and take the smallest bounds.
+
+    Parameters
+    ----------
+    values, within, across, count
+        See `pair_bounds`.
+    outside : mapping
+        sigma of the leading m pairs, by m. Pairs after the claimed ones, even if they are less certain, set the
+        eigenvalues that follow these apart from the rest outside.
+    """
+    near, angle = np.full(count, np.inf), np.full(count, np.nan)
+    for m, largest in outside.items():
+        found = pair_bounds(values[:m], within[:m, :m], across[:m], largest, count=count, near=near)
+        near, angle = found.value, np.fmin(angle, found.angle)
+    # Bases are orthonormal but for rounding, and tilt directions by no more, however near neighbours are.
+    return PairBounds(near, angle + EPS * len(values) ** 0.5)
 
 
 def _rises(values: Float64, within: Float64, across: Float64, outside: float) -> Float64:

@@ -6,7 +6,7 @@ import abc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -15,12 +15,14 @@ from ...accumulators.plain_state import as_arrays, as_values
 from ...arrays import Array, Float64
 from ...eigensolvers import (
     Lanczos,
+    RestOfBasis,
     Solution,
-    outside_bound_of_basis,
     product_bounds,
+    rest_of_basis,
     resume_lanczos,
 )
 from ...eigensolvers.error_bounds import lengths
+from ...eigensolvers.pair_bounds import BEYOND, PairBounds, leading_bounds
 from ...events import Converging, Listener, Solving
 from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
@@ -39,6 +41,25 @@ NEAR = 0.5  # largest relative residual from which bounds on variances are looke
 HALF_STEP = 10  # times `tol` from which bounds on residuals are: what the last products can still gain, at most
 TIGHTER = 10  # times that the residual aimed at becomes smaller where a solution is not certified as asked for
 STAGE = "lanczos"  # name of the checkpoint between passes
+
+
+class RitzBounds(NamedTuple):
+    """Bounds on the errors of Ritz pairs.
+
+    Attributes
+    ----------
+    outside : float
+        Largest eigenvalue outside of them.
+    wrong, residual : ndarray of shape (k,)
+        Errors of the products that they are made of, and residuals.
+    pairs : PairBounds
+        Errors of values, and angles.
+    """
+
+    outside: float
+    wrong: Float64
+    residual: Float64
+    pairs: PairBounds
 
 
 A = TypeVar("A", ScatterBlock, GramBlock, SymmetricBlock)
@@ -246,32 +267,33 @@ class LanczosIteration(abc.ABC, Generic[A]):
             return np.dtype(np.float64)
         return stored_dtype(values, plan)
 
-    def outside_basis(self, claimed: int, directions: Float64) -> float:
-        """Bound the largest eigenvalue outside the leading Ritz pairs of the basis."""
+    def rest(self, directions: Float64) -> RestOfBasis:
+        """Bound what the basis leaves, by the random directions of `products`, (size, 16)."""
         if self.products is None:
             raise AssertionError("no pass has measured anything")
         how: dict[str, Any] = {"directions": directions, "products": self.products, "rounding": self.rounding}
-        return outside_bound_of_basis(self.solver.krylov, claimed, **how, total=self.total)
+        return rest_of_basis(self.solver.krylov, **how, total=self.total)
 
-    def beyond(self, values: Float64, directions: Float64) -> tuple[float, Float64, Float64]:
-        """Bound the largest eigenvalue outside the leading pairs, the errors of the solver's products, and residuals.
-
-        They use the whole basis, and the random directions of `products`, (size, 16).
-        """
+    def beyond(self, values: Float64, directions: Float64) -> RitzBounds:
+        """Bound the errors of the leading Ritz pairs, (k,), by the random directions of `products`, (size, 16)."""
         if self.products is None:
             raise AssertionError("no pass has measured anything")
         rounding, count = self.rounding, len(values)
-        krylov = self.solver.krylov
-        basis, (_, ritz) = krylov.basis, krylov.ritz
-        outside = self.outside_basis(count, directions)
+        krylov, rest = self.solver.krylov, self.rest(directions)
+        basis, (ritz_values, ritz) = krylov.basis, krylov.ritz
+        most = min(BEYOND * count, len(ritz_values))
+        ritz_values, ritz = ritz_values[:most], ritz[:, :most]
         # W^T B v by the measured products, and theta W^T v with the residual vector: see `product_bounds`.
-        sketches = ((basis.T @ self.products).T @ ritz[:, :count], (basis.T @ directions).T @ ritz[:, :count] * values)
-        along_block = krylov.coupling @ ritz[:, :count]
-        residual = (directions.T @ krylov.block) @ along_block
-        errors = None if rounding is None else (basis.T @ rounding).T @ ritz[:, :count]
-        wrong = product_bounds(sketches[0], sketches[1] + residual, rounding=errors)
+        sketch, claimed = (basis.T @ self.products).T @ ritz, (basis.T @ directions).T @ ritz * ritz_values
+        along_block = krylov.coupling @ ritz
+        errors = None if rounding is None else (basis.T @ rounding).T @ ritz
+        wrong = product_bounds(sketch, claimed + (directions.T @ krylov.block) @ along_block, rounding=errors)
         # B v is theta v + block @ along_block but for the error of the product, so that no probe widens the residual.
-        return outside, wrong, lengths(along_block) + wrong
+        # Along other Ritz vectors it is the error alone, by both of a pair, as the matrix is symmetric.
+        residual = lengths(along_block) + wrong
+        outside = {m: rest.beyond(krylov, m) for m in sorted({count, most})}
+        pairs = leading_bounds(ritz_values, np.minimum(wrong, wrong[:, None]), residual, outside, count)
+        return RitzBounds(outside[count], wrong[:count], residual[:count], pairs)
 
     def unsettled(self, residual_bound: Float64, error_bound: Float64, plan: Plan) -> str:
         """Return a warning on components that have not converged, given the bounds on their errors."""

@@ -30,9 +30,8 @@ from ...eigensolvers import (
     nystrom_bounds,
     outside_bound,
     start_lanczos,
-    value_bounds,
 )
-from ...eigensolvers.error_bounds import lengths
+from ...eigensolvers.error_bounds import angle_bounds, lengths
 from ...events import Listener, PassStarted, Solving
 from ...execution.threads import one_blas_thread
 from ...machine import hand_back
@@ -132,23 +131,25 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
             raise AssertionError("no pass has found the mean")
         values, directions = solution.values, probe_directions(len(self.centre), seed, PROBES_OF_PASS)
         probes: dict[str, Any] = {"directions": directions, "products": self.products, "rounding": self.rounding}
+        rounding = lengths(components.T - solution.vectors)
+        stored = certify(values, components.T, **probes).residual
         if self.solver.solution is not None:
-            outside, wrong, unrounded = self.beyond(values, directions)
-            stored = certify(values, components.T, **probes).residual
-            rounding = lengths(components.T - solution.vectors)
+            outside, wrong, unrounded, pairs = self.beyond(values, directions)
             # The largest eigenvalue is at most that of the two blocks, plus the norm of what couples them.
             largest = max(float(values[0]), outside) + float(np.linalg.norm(unrounded))
-            residual = np.minimum(stored, unrounded + largest * rounding)
-            angle = certificate_of(values, unrounded, next_value=outside).of_stored(rounding)
-            certificate = replace(certificate_of(values, residual), angle=angle)
-            return Certified(certificate, outside, wrong, value_bounds(values, unrounded, outside, wrong))
-        rest = self.outside_basis(self.solver.known, directions)
-        found = nystrom_bounds(self.solver.krylov, solution.vectors, rest=rest, least=self.solver.rounding, **probes)
-        residual = certify(values, components.T, **probes).residual
-        left = self.total - float(values.sum())
-        outside = min(found.outside, outside_bound(components.T, residual=residual, left=left, **probes))
-        variance = value_bounds(values, residual, outside, found.value)
-        return Certified(certificate_of(values, residual, next_value=outside), outside, found.wrong, variance)
+            stored = np.minimum(stored, unrounded + largest * rounding)
+            value, quotient = np.minimum(pairs.value, unrounded), angle_bounds(values, unrounded, outside)
+        else:
+            rest, count = self.rest(directions).outside, len(values)
+            found = nystrom_bounds(self.solver.krylov, self.solver.nystrom_pairs, count, rest=rest, **probes)
+            left = self.total - float(values.sum())
+            outside = min(found.outside, outside_bound(components.T, residual=stored, left=left, **probes))
+            wrong, pairs = found.wrong, found.pairs
+            value, quotient = np.minimum(pairs.value, stored), angle_bounds(values, stored, outside)
+        angle = np.fmin(pairs.angle, quotient)
+        certificate = Certificate(stored, certificate_of(values, stored).relative, angle)
+        certificate = replace(certificate, angle=certificate.of_stored(rounding))
+        return Certified(certificate, outside, wrong, value)
 
     def _is_off(self, product: Float64, drift: float) -> bool:
         """Return whether the sample's mean is so far off that rounding about it exceeds the tolerance."""

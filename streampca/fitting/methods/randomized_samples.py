@@ -26,7 +26,7 @@ import numpy as np
 from ...accumulators import GramBlock, sample_directions
 from ...accumulators.gram_probes import remove_mean_part
 from ...arrays import Float64
-from ...eigensolvers import Certificate, Solution, certificate_of, certify, start_lanczos, value_bounds
+from ...eigensolvers import Certificate, Solution, certificate_of, certify, start_lanczos
 from ...events import Listener
 from ...execution.threads import one_blas_thread
 from ...machine import hand_back
@@ -90,11 +90,11 @@ class SampleIteration(LanczosIteration[GramBlock]):
         if self.products is None:
             raise AssertionError("no pass has measured anything")
         values, directions = solution.values, sample_directions(self.roots, seed)
-        outside, wrong, known = self.beyond(values, directions)
+        found = self.beyond(values, directions)
         how: dict[str, Any] = {"directions": directions, "products": self.products, "rounding": self.rounding}
-        residual = np.minimum(known, certify(values, solution.vectors, **how).residual)
-        certificate = certificate_of(values, residual, next_value=outside)
-        return certificate, outside, value_bounds(values, residual, outside, wrong)
+        residual = np.minimum(found.residual, certify(values, solution.vectors, **how).residual)
+        certificate = certificate_of(values, residual, next_value=found.outside)
+        return certificate, found.outside, np.minimum(found.pairs.value, residual)
 
     def asked_bounds(self, solution: Solution, plan: Plan) -> Float64:
         """See `LanczosIteration`; for values twice, as the last pass corrects them by at most what they are off."""

@@ -282,7 +282,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         unclaimed = self.solver.coupling @ ritz[:, count:]
         across = float(np.linalg.norm(unclaimed, 2)) if unclaimed.size else 0.0
         inside = float(values[count])
-        # As in `outside_bound_of_basis`: the largest eigenvalue of the matrix of the blocks' norms.
+        # As in `RestOfBasis`: the largest eigenvalue of the matrix of the blocks' norms.
         return (inside + residual_norm) / 2 + float(np.hypot((inside - residual_norm) / 2, across))
 
     def certified(self, solution: Solution, seed: int) -> tuple[Certificate, float, Float64]:
