@@ -14,8 +14,13 @@ from shell import python
 from test_accumulate import along, fed, new_for, same_statistic, values
 
 import streampca
+from streampca.accumulators.products import products_on
 from streampca.errors import BudgetError, OutputError, RequestError
 from streampca.events import Checkpoint, Resumed
+from streampca.fitting.methods.dual_components import project
+from streampca.fitting.methods.gram_pairs import Factors
+from streampca.fitting.methods.randomized_start import leading_vectors
+from streampca.planning.blocks import Span
 from streampca.testing import AccumulatorLaws, assert_same_state
 from streampca.units import GIB, MIB
 
@@ -72,6 +77,29 @@ def test_a_state_in_the_middle_changes_no_bit(kind):
     assert_same_state(later.state(), whole.state())
 
 
+@pytest.mark.parametrize("share", [None, np.arange(1, 61) / 1830])
+@pytest.mark.parametrize("dtype", ["u1", "f8"])
+def test_projections_are_those_of_the_processor(dtype, share):
+    """Components, means, probes and the rounding of these, of some features of all samples."""
+    stored, rng = values(60, dtype, 100.0, seed=3), np.random.default_rng(4)
+    vectors, along = rng.normal(size=(60, 5)), rng.normal(size=(60, 8))
+    factors = Factors(vectors, along - along.mean(axis=0), share, "single", stored.shape[1])
+    found, expected = (
+        project(factors, Span(0, stored.shape[1]), stored, products_on(device, factors.dtype))
+        for device in (DEVICE, "")
+    )
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-7)
+    for name in ("values", "products", "rounding"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-5, atol=1e-3)
+    assert found.checked == expected.checked > 0
+
+
+def test_leading_vectors_of_a_sample_are_those_of_the_processor():
+    rows = np.random.default_rng(5).normal(size=(30, 200)).astype("f4") * (1 + np.arange(200, dtype="f4"))
+    found, expected = leading_vectors(rows, 6, DEVICE), leading_vectors(rows, 6, "")
+    np.testing.assert_allclose(found, expected * np.sign((found * expected).sum(axis=0)), atol=1e-5)
+
+
 # -- fits
 
 
@@ -95,6 +123,8 @@ def test_fits_have_the_answer_of_the_processor(method, dtype):
     assert found.provenance["plan"]["request"]["device"] == DEVICE
     if method != "randomized" and dtype == "u1":
         assert found.provenance["exact_sums"]
+        np.testing.assert_array_equal(found.explained_variance, expected.explained_variance)
+    if method == "covariance" and dtype == "u1":  # those of `dual` are products of samples with eigenvectors
         np.testing.assert_array_equal(found.components, expected.components)
 
 

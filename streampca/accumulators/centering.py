@@ -77,13 +77,6 @@ def mean_parts(rows: Array, dtype: np.dtype[Any], *, whole: bool | None = None) 
     return (mean,)
 
 
-def subtract_mean(rows: Array, out: Array) -> Float64:
-    """Write ``rows`` less their approximate mean (`mean_parts`) to ``out``, in its dtype; return that mean."""
-    parts = mean_parts(rows, out.dtype)
-    centre_samples(rows, parts, out)
-    return sum_of_parts(parts, rows.shape[1])
-
-
 def sum_of_parts(parts: tuple[Array, ...], size: int) -> Float64:
     """Return the sum of the parts of a centre, (size,); zeros without parts."""
     return np.sum([np.zeros(size), *parts], axis=0)  # type: ignore[no-any-return]

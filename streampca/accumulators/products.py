@@ -85,6 +85,9 @@ class Products(Protocol[OwnBlock, OwnSum]):
     def centre(self, stored: Array, parts: tuple[Array, ...], roots: Float64 | None = None) -> OwnBlock:
         """Return samples less a centre (`centering.split`), each times its root, until the next call."""
 
+    def block(self, values: Array) -> OwnBlock:
+        """Return values that are centred already as a block; in memory they are not copied."""
+
     def symmetric(self, block: OwnBlock, total: OwnSum) -> Array:
         """Multiply rows with one another, X X^T, of which the upper triangle counts; return the diagonal, (rows,).
 
@@ -199,6 +202,9 @@ class BlasProducts:
         centred = self._work[: stored.size].reshape(stored.shape)
         centre_samples(stored, parts, centred, roots)
         return MemoryBlock(centred, one_thread=self.one_thread)
+
+    def block(self, values: Array) -> MemoryBlock:  # noqa: D102
+        return MemoryBlock(values, one_thread=self.one_thread)
 
     def symmetric(self, block: MemoryBlock, total: MemorySum) -> Array:  # noqa: D102
         rows, self._pending = block.values, None

@@ -155,6 +155,9 @@ class TorchProducts:
             centred.mul_(torch.tensor(roots[:, None].astype(self.dtype), device=self._device))
         return TorchBlock(centred, self)
 
+    def block(self, values: Array) -> TorchBlock:  # noqa: D102
+        return TorchBlock(torch.tensor(values, device=self._device), self)
+
     def symmetric(self, block: TorchBlock, total: TorchSum) -> Array:  # noqa: D102
         rows, self._pending = block.values, None
         if rows.dtype == torch.float64:

@@ -46,6 +46,17 @@ def vectors_phase(problem: Problem, length: int, piece: int, width: int) -> Phas
     return Phase.of("pass", items, _piece_items(problem, length, piece, "double", width), RUNTIME)
 
 
+def start_phase(problem: Problem, rows: int, width: int) -> Phase:
+    """Return the memory while so many sampled rows, and a block of vectors, are multiplied."""
+    p, itemsize = problem.n_features, 4 if problem.is_narrow else 8
+    items = {
+        f"sample of {rows} rows, centred": itemsize * rows * p,
+        f"Gram matrix of the sample, {format_shape((rows, rows))}": 12 * rows**2,
+        "start block": itemsize * width * (rows + p),
+    }
+    return Phase.of("start", items, RUNTIME)
+
+
 def components_phase(problem: Problem, piece: int, k: int) -> Phase:
     """Return the memory while features of all samples are projected, in double precision where that is needed."""
     n, columns = problem.n_samples, k + PROBES

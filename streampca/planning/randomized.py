@@ -27,7 +27,7 @@ from .blocks import MOST_BLOCK, block_rows, concurrencies
 from .by_features import SCHEDULES, WORTH_CHANGING, SizesByFeatures, places, reason_against_schedule
 from .candidate_sizes import Cost, Groups, MethodSizes, Schedule, most_that_fits, precision_of, search, smallest_sizes
 from .decoding import read_boxes, read_runs
-from .device import vectors_phase
+from .device import start_phase, vectors_phase
 from .memory import (
     COMPONENT_COPIES,
     PROBES,
@@ -331,8 +331,10 @@ class AlongFeatures(MethodSizes):
         return replace(plan, width=self.basis.width, columns=self.basis.columns)
 
     def device_phases(self) -> Iterator[Phase]:
-        """Yield the memory of a device in a pass."""
-        yield vectors_phase(self.problem, self.problem.n_features, self.product_rows, self.basis.width)
+        """Yield the memory of a device at the start, and in a pass."""
+        problem, width = self.problem, self.basis.width
+        yield start_phase(problem, sample_rows(problem.n_samples, problem.n_features, width), width)
+        yield vectors_phase(problem, problem.n_features, self.product_rows, width)
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""

@@ -10,17 +10,17 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import blas, eigh, lapack
 
 from ...accumulators import Directions
 from ...accumulators.blas import times
-from ...accumulators.centering import subtract_mean
+from ...accumulators.centering import mean_parts, sum_of_parts
 from ...accumulators.plain_state import as_arrays, as_values
 from ...accumulators.probes import CHECK_EVERY
-from ...accumulators.sparse_rows import HeldRows, centred_rows, sparse_centre
+from ...accumulators.products import Block, Products, products_on
 from ...arrays import Array, Float64, is_sparse
 from ...eigensolvers import Certificate, Sketch, extremes, larger
 from ...events import BlockDone
@@ -62,17 +62,13 @@ class FeatureRange(NamedTuple):
     checked: int
 
 
-def project(factors: Factors, features: Span, stored: Array, workspace: Array) -> FeatureRange:
-    """Project features of all samples, (n, width) as stored; the workspace holds them centred."""
-    if is_sparse(stored):
-        centre = sparse_centre(stored)
-        centred = stored.centred(centre, None) if isinstance(stored, HeldRows) else centred_rows(stored, centre)
-    else:
-        centred = workspace[: stored.size].reshape(stored.shape)
-        centre = subtract_mean(stored, centred)
+def project(factors: Factors, features: Span, stored: Array, multiplies: Products[Any, Any]) -> FeatureRange:
+    """Project features of all samples, (n, width) as stored, which are centred and multiplied by `multiplies`."""
+    parts = mean_parts(stored, multiplies.dtype)
+    centred: Block = multiplies.centre(stored, parts)
     # The approximate mean that was subtracted, plus the mean of what remains.
-    mean = centre + factors.mean_of(centred)
-    product = times(factors.working, centred, one_thread=factors.one_thread)
+    mean = sum_of_parts(parts, features.size) + factors.mean_of(centred)
+    product = centred.combined(factors.working)
     values, products = product[:-PROBES], product[-PROBES:].T
     rounding: Float64 = np.zeros(products.shape)
     checked = 0
@@ -339,7 +335,7 @@ class RangesTask:
     factors: Factors
     threads: int
     basis: DualBasis
-    _workspaces: list[Array] = field(default_factory=list, repr=False)
+    _free: list[Products[Any, Any]] = field(default_factory=list, repr=False)
 
     def start(self) -> DualBasis:
         """Return the basis without components."""
@@ -364,21 +360,22 @@ class RangesTask:
 
     def feed(self, accumulator: DualBasis, block: Span, fetched: Array) -> None:
         """Compute the components of a range."""
-        wide, width = self.order[block.start], self.factors.tile
-        # Allocated here, as memory that threads free would stay in their pools.
-        while len(self._workspaces) < self.threads:
-            most = 0 if is_sparse(fetched) else len(fetched) * min(width, self.source.collection.n_features)
-            self._workspaces.append(np.empty(most, self.factors.dtype))
+        wide, factors = self.order[block.start], self.factors
+        while len(self._free) < self.threads:
+            self._free.append(products_on(factors.device, factors.dtype, one_thread=factors.one_thread))
+            # Allocated here, as memory that threads free would stay in their pools.
+            most = 0 if is_sparse(fetched) else len(fetched) * min(factors.tile, self.source.collection.n_features)
+            self._free[-1].reserve(most)
 
-        def project_range(features: Span) -> tuple[FeatureRange, Array]:
-            workspace = self._workspaces.pop()
+        def project_range(features: Span) -> tuple[FeatureRange, Products[Any, Any]]:
+            products = self._free.pop()
             cut = slice(features.start - wide.start, features.stop - wide.start)
             stored = fetched if features == wide else fetched[:, cut]  # slices of sparse rows are copies
-            return project(self.factors, features, stored, workspace), workspace
+            return project(factors, features, stored, products), products
 
-        for projected, workspace in map_in_threads(project_range, blocks_of(wide, width), self.threads):
+        for projected, products in map_in_threads(project_range, blocks_of(wide, factors.tile), self.threads):
             accumulator.take(projected)
-            self._workspaces.append(workspace)
+            self._free.append(products)
 
 
 def polished(basis: KeptBasis, pairs: Pairs) -> Pairs:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...accumulators import Gram
-from ...accumulators.centering import weighted_sum
 from ...accumulators.plain_state import as_arrays, as_values
+from ...accumulators.products import Block
 from ...arrays import Array, Float64
 from ...eigensolvers import Solution
 from ...machine import hand_back
@@ -47,6 +47,8 @@ class Factors:
         Number of features multiplied at a time.
     one_thread : bool
         Whether several ranges are computed at the same time (`streampca.execution.threads`).
+    device : str
+        Device that multiplies (`streampca.accumulators.products`).
     """
 
     vectors: Float64
@@ -55,20 +57,23 @@ class Factors:
     precision: str
     tile: int
     one_thread: bool = False
+    device: str = ""
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of products."""
         return np.dtype(np.float64 if self.precision == "double" else np.float32)
 
-    def mean_of(self, values: Array) -> Float64:
+    def mean_of(self, values: Block) -> Float64:
         """Return the mean of samples, (n, width)."""
-        return weighted_sum(values, self.share) / (len(self.vectors) if self.share is None else 1.0)
+        return values.sum(self.share) / (len(self.vectors) if self.share is None else 1.0)
 
     @cached_property
     def working(self) -> Array:
         """Vectors and ``along`` together, (k + 8, n) in the precision of products: one product instead of two."""
-        return np.concatenate([self.vectors, self.along], axis=1, dtype=self.dtype).T
+        together: Array = np.concatenate([self.vectors, self.along], axis=1, dtype=self.dtype).T
+        together.flags.writeable = False  # a device keeps them
+        return together
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class Pairs:
             for columns in (vectors, self.products)
         )
         precision = "double" if self.dtype == np.float64 else plan.precision
-        return Factors(left, right, share, precision, plan.product_features, one_thread)
+        return Factors(left, right, share, precision, plan.product_features, one_thread, plan.request.device)
 
     def state(self) -> dict[str, Array]:
         """Return everything that is not None as plain arrays."""

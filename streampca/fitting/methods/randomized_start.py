@@ -12,6 +12,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from ...accumulators import not_finite
+from ...accumulators.products import products_on
 from ...accumulators.sparse_rows import sparse_centre
 from ...arrays import Array, Float64
 from ...execution.threads import one_blas_thread
@@ -68,7 +69,7 @@ def started(job: Job) -> Start:
         centre = np.rint(centre)
     random = min(RANDOM, -(-width // 2))
     block: Float64 = np.empty((collection.n_features, width), order="F")
-    leading = _leading(rows, width - random)
+    leading = leading_vectors(rows, width - random, job.plan.request.device)
     block[:, : leading.shape[1]] = leading
     rng = np.random.default_rng([_STREAM, job.plan.request.seed])
     for column in range(leading.shape[1], width):
@@ -118,14 +119,21 @@ def _sampled(collection: Collection, runs: list[Span], weights: Float64 | None) 
     return rows[:filled]
 
 
-def _leading(rows: Array, count: int) -> Float64:
-    """Return approximate leading right singular vectors of centred rows, (p, count) or fewer."""
-    # Few rows: the small Gram matrix gives the right singular vectors.
-    gram = (rows @ rows.T).astype(np.float64)
+def leading_vectors(rows: Array, count: int, device: str) -> Float64:
+    """Return approximate leading right singular vectors of centred rows, (p, count) or fewer, by products on a device.
+
+    Few rows: the small Gram matrix gives the right singular vectors.
+    """
     first = max(0, len(rows) - count)
     if count <= 0 or not len(rows):
         return np.empty((rows.shape[1], 0))
-    values, vectors = eigh(gram, subset_by_index=(first, len(rows) - 1), check_finite=False)
+    products = products_on(device, rows.dtype, one_thread=True)
+    block, gram = products.block(rows), products.sum(np.zeros((len(rows), len(rows)), order="F"))
+    products.symmetric(block, gram)
+    products.add(gram)
+    upper = gram.values
+    products.release()
+    values, vectors = eigh(upper, subset_by_index=(first, len(rows) - 1), lower=False, check_finite=False)
     kept = values > NEGLIGIBLE * values[-1]
     turned = (vectors[:, kept] / np.sqrt(values[kept])).astype(rows.dtype)
-    return np.asarray((turned.T @ rows).T[:, ::-1], np.float64)
+    return np.asarray(block.combined(turned.T).T[:, ::-1], np.float64)
