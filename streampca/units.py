@@ -61,6 +61,27 @@ def parse_bytes(text: str | float | None) -> int | None:
     return int(float(match[1]) * factor)
 
 
+def parse_rate(text: str) -> float:
+    """Read bytes a second, such as ``"10Gbit"``, ``"25 Gbit/s"`` or ``"1.2 GB/s"``.
+
+    Parameters
+    ----------
+    text : str
+        Bits (bit, b) or bytes (B), each a second whether that is written or not. Binary units (Ki, Mi, Gi) are powers
+        of 1024, others (k, M, G, T) of 1000.
+
+    Raises
+    ------
+    RequestError
+        If it is not a positive number with one of these units.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kKMGT]?)(i?)(bit|b|B)(?:/s|ps)?\s*", str(text))
+    if match is None or float(match[1]) == 0 or (match[3] and not match[2]):
+        raise RequestError(f"rate {text!r} is not understood; write bits or bytes a second, such as 10Gbit or 1.2GB/s.")
+    factor: float = (1024 if match[3] else 1000) ** " KMGT".index(match[2].upper() or " ")
+    return float(match[1]) * factor / (1 if match[4] == "B" else 8)
+
+
 def whole_number(value: Any, name: str, *, least: int, example: str) -> int:
     """Return an option that counts something as an int; numpy's whole numbers are accepted, booleans are not.
 
@@ -99,6 +120,13 @@ def format_bytes(count: float) -> str:
             break
         value /= 1024
     return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+
+
+def format_rate(rate: float) -> str:
+    """Write bytes a second as networks are sold: ``"10 Gbit/s"``."""
+    bits = 8 * rate
+    power = next((power for power in (9, 6, 3) if bits >= 10**power), 0)
+    return f"{bits / 10**power:.3g} {dict(zip((9, 6, 3, 0), ('G', 'M', 'k', ''), strict=True))[power]}bit/s"
 
 
 def format_seconds(seconds: float) -> str:

@@ -102,7 +102,7 @@ FULL = {
         "memory": "2 GiB", "overwrite": True, "scratch": "/fast", "checkpoint": False, "checkpoint_every": 5.0,
         "require_same_bits": True, "workers": 4, "cluster": "slurm", "cluster_options": {"queue": "no", "cores": 1},
         "worker_memory": "4 GiB", "cluster_timeout": 90.0, "dashboard": True, "part": "3/16", "device": "cuda:1",
-        "log_format": "json", "metrics": "night.prom",
+        "network": "25Gbit", "log_format": "json", "metrics": "night.prom",
     },
     "output": {
         "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "collection": "c.zarr",

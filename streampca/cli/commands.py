@@ -135,7 +135,7 @@ def info(run: RunFile, as_json: bool) -> None:
     cls=KindCommand, examples=["streampca plan scans/ -k 50 --memory 2GiB", "streampca plan --shape 60000x28x28 -k 50"]
 )
 @argument("collection.source", "[SOURCE]...", nargs=-1)
-@options("run.memory", "run.workers", "run.scratch", "run.device", "run.part")
+@options("run.memory", "run.workers", "run.network", "run.scratch", "run.device", "run.part")
 @_as_json
 @click.option("--shape", metavar="SHAPE", help="Shape of data that are not here yet, such as 60000x28x28, of uint8.")
 @options("collection.sample_weight")
@@ -169,6 +169,7 @@ def plan(run: RunFile, shape: str | None, as_json: bool) -> None:
 @options("run.scratch", "run.device", "run.part")
 @_saving
 @_sharing
+@options("run.network")
 @options("update", "follow", "collection.sample_weight", omit=("update.enabled",))
 @_opening
 @_preparing

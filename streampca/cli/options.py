@@ -126,6 +126,7 @@ FORMS = {
         multiple=True,
     ),
     "run.cluster_timeout": Form("TIME"),
+    "run.network": Form("RATE"),
     "run.part": Form("I/N"),
     "run.device": Form("NAME"),
     "output.missing": Form("RULE"),

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # Fields of a `Run` for stages on an executor that exists already, and for stages that fit no model.
 NOTHING_SHARED: dict[str, Any] = {"workers": None, "cluster_options": None, "worker_memory": None, "dashboard": False}
-NOT_FITTED: dict[str, Any] = {"part": None, "scratch": None, "reuse": False, "device": None}
+NOT_FITTED: dict[str, Any] = {"part": None, "scratch": None, "reuse": False, "device": None, "network": None}
 OF_THE_MODEL = ("scores", "images", "report")
 UPDATED = ("n_components", "half_life")  # parameters that an update can change
 
@@ -128,7 +128,7 @@ def check_together(run: RunFile) -> None:
     if subject == "update.model":
         sections["model"] -= {*UPDATED}
         sections["run"] = frozenset(
-            name for name in ("part", "scratch", "device") if getattr(run.run, name) is not None
+            name for name in ("part", "scratch", "device", "network") if getattr(run.run, name) is not None
         )
     elif run.update.model is not None:
         sections["update"] = frozenset({"model"})
@@ -228,7 +228,7 @@ def _follow(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
     others = {
         "apply": run.apply, "model.kind": run.model.kind != "pca", "update.model": run.update.model,
         "run.part": run.run.part, "run.device": run.run.device, "run.workers": run.run.workers,
-        "run.cluster": run.run.cluster,
+        "run.cluster": run.run.cluster, "run.network": run.run.network,
         **{f"collection.{name}": value for name, value in columns_of(run).items()},
         **{f"output.{name}": getattr(outputs, name)
            for name in ("scores", "images", "report", "collection", "graph", "directory")},

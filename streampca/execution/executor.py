@@ -90,6 +90,7 @@ def cluster_of(run: Run) -> Any:
     """
     options_of_start = [name for name in ("cluster_options", "worker_memory", "dashboard") if getattr(run, name)]
     if run.cluster is None and run.workers is None:
+        options_of_start += ["network"] if run.network is not None else []
         if options_of_start:
             raise RequestError(
                 f"{options_of_start[0]} is an option of clusters; give workers or cluster with it, or leave it out."

@@ -17,6 +17,7 @@ from ..preprocessing import Preparation
 from ..preprocessing.preparation import with_features
 from ..preprocessing.run_options import check_options, estimator_name, run_and_opening
 from ..storage.disk import expanded
+from ..units import parse_rate
 
 DEFAULT: Any = PCADescription.n_components
 
@@ -52,6 +53,7 @@ class Arguments:
         scratch = None if self.run.scratch is None else expanded(self.run.scratch)
         has_output = self.run.output is not None
         where: dict[str, Any] = {"scratch": scratch, "output": has_output, "device": self.run.device or ""}
+        where["network"] = None if self.run.network is None else parse_rate(self.run.network)
         return Request(self.model.solved_as(), self.run.budget, workers, **where)
 
 

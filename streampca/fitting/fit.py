@@ -47,7 +47,7 @@ from .identity import decisive_fields, identity_of
 from .kernel_residuals import with_residuals
 from .methods import METHODS, Decomposition, Job
 from .open_fit import Opened, open_fit
-from .plan import warn_of_disk
+from .plan import warn_of_disk, with_executor_limits
 from .preparation_rounding import with_rounding
 
 ONE_THREAD_SECONDS = 1.0  # predicted time on one core, up to which BLAS gets one thread
@@ -236,7 +236,7 @@ def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> Mod
         return provenance_of(data, plan, decomposition, seconds=current.seconds, peak=meter.peak())
 
     # Threads of BLAS spin while they wait for one another: 1797 digits took twice the processor time with two.
-    is_small = plan.work.seconds(1, 1, plan.rates) < ONE_THREAD_SECONDS
+    is_small = plan.work.seconds(1, plan.rates) < ONE_THREAD_SECONDS
     running = nullcontext() if checkpoint is None else checkpoint.running()
     with one_blas_thread() if is_small else nullcontext(), running:
         if plan.stored and current.output is not None:
@@ -277,6 +277,7 @@ def _planned(
             "memory": plan.memory,
             "device_memory": plan.problem.machine.device_memory,
             "workers": plan.workers,
+            "network": plan.request.network,
         }
         checkpoint.begin(decisive_fields(plan), scratch=copy, **limits)
         scratch = checkpoint.scratch
@@ -303,17 +304,6 @@ def _written(
         model = with_rounding(model, collection, job.weights, writer.unfinished_rows(collection.mask))
         writer.finish(model)
     return model
-
-
-def with_executor_limits(request: Request, executor: Executor, checkpoint: CheckpointFolder | None) -> Request:
-    """Return the request with the memory, of a device too, and workers of a resumed fit, or else of the executor."""
-    before = {} if checkpoint is None else checkpoint.record
-    return replace(
-        request,
-        memory=before.get("memory") or request.memory or executor.memory,
-        workers=before.get("workers") or max(request.workers, executor.workers),
-        device_memory=before.get("device_memory"),
-    )
 
 
 def scratch_name(request: Request, output: str | None) -> str | None:

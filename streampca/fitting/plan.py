@@ -12,13 +12,16 @@ import numpy as np
 from ..arrays import Array
 from ..errors import RequestError, SourceError
 from ..events import Listener
-from ..execution.executor import cluster_of
+from ..execution import ClusterOptions, Executor
+from ..execution.checkpoint import CheckpointFolder
+from ..execution.executor import cluster_of, executing, planning_for
 from ..kinds.description import Description
 from ..kinds.opening import OpeningOptions
 from ..kinds.run import Part, part_of
 from ..models.pca import STATE_LIMIT
 from ..planning import Plan
 from ..planning.embedding import EmbeddingPlan
+from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..preprocessing.run_options import FitOptions
 from ..readers import Collection, open_collection
@@ -64,7 +67,8 @@ def plan(
     kind, n_components, target, sample_weight, preparation : optional
         As for `fit`.
     **options
-        As for `fit`; `workers` processes share the work, each within the budget. Also ``shape`` of data that do not
+        As for `fit`; `workers` processes share the work, each within the budget, or those of a `cluster` that is there
+        (a client, or a cluster of dask's). Also ``shape`` of data that do not
         exist yet, samples first, such as ``"60000x28x28"``, and their ``dtype``, "uint8" by default. With
         ``measure=True`` the time is predicted by rates that are measured here, on a few samples; else by a table of
         rates.
@@ -92,29 +96,44 @@ def plan(
     dtype = "uint8" if shape is None else options.pop("dtype", None) or "uint8"
     arguments = arguments_of(plan, kind, n_components, preparation, options)
     run, opening, preparation, is_declared = arguments.run, arguments.opening, arguments.preparation, shape is not None
-    cluster_of(run)  # refuses options that do not go together
+    cluster = cluster_of(run)  # refuses options that do not go together
     if source is not None and shape is not None:
         raise RequestError(f"source and shape={shape!r} are given, and one of them is planned for; leave one out.")
     check_target(target, arguments.model)
     raw = open_collection(source, **opening) if shape is None else open_declared(shape, dtype, opening, preparation)
-    opened = open_fit(
-        raw,
-        arguments.request(workers=run.workers or 1),
-        preparation,
-        sample_weight=None if is_declared else sample_weight,
-        target=target,
-        foreseen=True,
-        listener=arguments.listener,
-    )
-    if is_declared and sample_weight is not None and opened.weights is None:  # each counts once
-        opened = replace(opened, declared_weight=float(raw.n_samples))
-    if arguments.model.uses_graph:
-        return opened.plan_stages()
-    made = opened.plan(part=part_of(run.part))
+    # No cluster is started, or reached, to plan for it.
+    with executing(None if isinstance(cluster, ClusterOptions) else cluster) as executor, planning_for(executor):
+        request = with_executor_limits(arguments.request(workers=run.workers or 1), executor, None)
+        opened = open_fit(
+            raw,
+            request,
+            preparation,
+            sample_weight=None if is_declared else sample_weight,
+            target=target,
+            foreseen=True,
+            listener=arguments.listener,
+        )
+        if is_declared and sample_weight is not None and opened.weights is None:  # each counts once
+            opened = replace(opened, declared_weight=float(raw.n_samples))
+        if arguments.model.uses_graph:
+            return opened.plan_stages()
+        made = opened.plan(part=part_of(run.part))
     if is_declared:
         return replace(made, assumed="")  # the first axis of a declared shape counts the samples: nothing is assumed
     # The feature map does not exist yet, so that reading is measured without it.
     return calibrated(made, opened.collection.unmapped or opened.collection) if measure else made
+
+
+def with_executor_limits(request: Request, executor: Executor, checkpoint: CheckpointFolder | None) -> Request:
+    """Return the request with the memory, also of a device, workers and network of a resumed fit, or the executor's."""
+    before = {} if checkpoint is None else checkpoint.record
+    return replace(
+        request,
+        memory=before.get("memory") or request.memory or executor.memory,
+        workers=before.get("workers") or max(request.workers, executor.workers),
+        device_memory=before.get("device_memory"),
+        network=before.get("network", request.network),
+    )
 
 
 def warn_of_disk(

@@ -36,10 +36,11 @@ from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from ..units import parse_bytes
 from .build_model import data_of
-from .fit import ModelOutput, with_executor_limits
+from .fit import ModelOutput
 from .identity import check_adds, decisive_fields, identity_of
 from .incremental import BatchExecution, IncrementalFit
 from .methods import sketch_of_model
+from .plan import with_executor_limits
 from .seen import Seen, places_to_add, provenance_of_sources, seen_by
 
 PathLike = str | os.PathLike[str]

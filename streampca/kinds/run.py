@@ -10,7 +10,7 @@ from operator import index as as_index
 from typing import Annotated, Any, NamedTuple, Self, TypedDict
 
 from ..errors import RequestError
-from ..units import parse_bytes, parse_seconds
+from ..units import parse_bytes, parse_rate, parse_seconds
 from .description import NamedFields, make
 from .values import Check, Count, InPython, Range
 
@@ -19,6 +19,12 @@ Path = str | Annotated[os.PathLike[str], InPython()]
 
 def _check_memory(value: Any) -> Any:
     parse_bytes(value)
+    return value
+
+
+def _check_network(value: Any) -> Any:
+    if value is not None:
+        parse_rate(value)
     return value
 
 
@@ -93,6 +99,9 @@ class Run(NamedFields):
         Time to wait for the first worker, and when all are gone, such as 10min.
     dashboard : bool, default=False
         Serve dask's dashboard to all on this machine.
+    network : str, optional
+        Rate of each worker's link, such as 10Gbit or 1.2GB/s; by default 10Gbit is assumed. Plans take the method that
+        is fastest at this rate, and say how many workers are worth having. Of workers and clusters only.
     device : str, optional
         Device that multiplies blocks; by default none. Such as cuda or cuda:1, by torch (extra
         ``gpu``), for methods "covariance", "dual" and "randomized". Solving, and components of method "dual", stay on
@@ -119,6 +128,7 @@ class Run(NamedFields):
     worker_memory: Annotated[int | str | None, Check(_check_memory)] = None
     cluster_timeout: Annotated[float | str, Check(parse_seconds)] = 600.0
     dashboard: bool = False
+    network: Annotated[str | None, Check(_check_network)] = None
     device: Annotated[str | None, Check(_check_device)] = None
     part: Annotated[str | Annotated[Any, InPython()] | None, Check(_check_part)] = None
     listener: Annotated[Callable[[Any], None], InPython()] | None = None
@@ -164,6 +174,7 @@ class RunOptions(TypedDict, total=False):
     worker_memory: int | str | None
     cluster_timeout: float | str
     dashboard: bool
+    network: str | None
     device: str | None
     part: Any
     listener: Callable[[Any], None] | None

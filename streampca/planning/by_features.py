@@ -15,7 +15,7 @@ from itertools import product
 from typing import Self
 
 from ..units import MIB, format_shape
-from .blocks import MOST_BLOCK, Span, block_rows, span_count, spans_of
+from .blocks import MOST_BLOCK, block_rows
 from .candidate_sizes import MethodSizes, most_that_fits, precision_of
 from .component_chunks import POOLS, WRITE_COPIES, tile_bytes
 from .decoding import read_boxes
@@ -136,9 +136,9 @@ class SizesByFeatures(MethodSizes):
         return min(n, block_rows(self._row_bytes(width, wide=self.schedule == "scratch"), chunk, int(limit)))
 
     @property
-    def spans(self) -> tuple[Span, ...]:
-        """Spans of features."""
-        return spans_of(self.problem.n_features, span_count(self.request.workers), self.block_features)
+    def axis_of_spans(self) -> tuple[int, int, int]:
+        """Features, those of a range, and those of a tile or storage chunk."""
+        return self.problem.n_features, self.block_features, self._unit(self.product_features)
 
     # -- memory
 

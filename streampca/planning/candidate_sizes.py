@@ -9,12 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from ..errors import BudgetError
 from ..units import MIB, budget_size, format_bytes
 from .blocks import Span, span_count, spans_of
 from .memory import MemoryEstimate, Phase
+from .network import NETWORK, SharedPasses, Sharing
 from .plan import Plan, PlannedSizes
 from .rates import Work
 from .request import Problem, Request
@@ -173,14 +175,50 @@ class MethodSizes(PlannedSizes, Sizes):
         return most is None or phase is None or phase.total <= most
 
     @property
+    @abstractmethod
+    def sent(self) -> tuple[int, int]:
+        """Bytes that every worker is sent before a pass, and of a sum over some samples, as sent to another worker."""
+
+    @property
+    def shared_passes(self) -> float:
+        """Passes that workers share; all by default."""
+        return self.cost.passes
+
+    @property
+    def alone(self) -> Work:
+        """Work of the process that was started, where workers share the rest: solving, by default."""
+        return Work(solving=self.cost.work.solving)
+
+    @property
+    def axis_of_spans(self) -> tuple[int, int, int]:
+        """Samples, or features, that are cut into spans; those of a block, and the fewest that a span can end after."""
+        return self.problem.n_samples, self.block_rows, self.problem.chunk_samples
+
+    @cached_property
+    def sharing(self) -> Sharing | None:
+        """Passes that workers share, and what they are sent; None for one process."""
+        if self.request.workers == 1:
+            return None
+        length, block, finest = self.axis_of_spans
+        blocks, pieces = -(-length // block), -(-length // finest)
+        shared = SharedPasses(self.shared_passes, self.cost.work - self.alone, *self.sent, blocks, pieces)
+        network = self.request.network or NETWORK
+        return Sharing(shared, self.request.workers, self.problem.machine.cores, network)
+
+    @property
     def spans(self) -> tuple[Span, ...]:
-        """Spans that tasks fold: of samples, one for each thread or several for each worker."""
-        return spans_of(self.problem.n_samples, span_count(self.request.workers, self.threads), self.block_rows)
+        """Spans that tasks fold: one for each thread, or as many as workers can use."""
+        length, block, finest = self.axis_of_spans
+        if self.sharing is None:
+            return spans_of(length, span_count(1, self.threads), block)
+        count = self.sharing.n_spans
+        return spans_of(length, count, block if count <= self.sharing.shared.blocks else finest)
 
     @property
     def seconds(self) -> float:
         """Predicted time."""
-        return self.cost.work.seconds(self.problem.machine.cores, self.request.workers)
+        work, sharing = self.cost.work, self.sharing
+        return work.seconds(self.problem.machine.cores) if sharing is None else sharing.seconds_of(work)
 
     @property
     def rank(self) -> Any:
@@ -211,6 +249,7 @@ class MethodSizes(PlannedSizes, Sizes):
             memory_estimate=self.memory_estimate,
             device_bytes=0 if self.on_device is None else self.on_device.total,
             work=cost.work,
+            shared=None if self.sharing is None else self.sharing.shared,
         )
 
     def with_room(self, memory: int) -> Self:

@@ -21,7 +21,7 @@ from .device import check_device, device_refusal
 from .landmarks import LandmarkSizes
 from .memory import MemoryEstimate, Phase
 from .plan import Candidate, Plan
-from .rates import Work, products
+from .rates import products
 from .registry import METHODS, OF_KERNEL, OF_PAIRS
 from .request import Problem, Request
 from .sparse import sparse_groups, suits_sparse
@@ -100,8 +100,8 @@ def _best(problem: Problem, request: Request) -> Plan:
     return replace(best, memory_estimate=estimate, work=best.work + following, others=others)
 
 
-def _faster(problem: Problem, request: Request, plan: Plan) -> tuple[int, Work] | None:
-    """Return the least of some larger budgets with which a long plan would take a tenth of its time, and its work."""
+def _faster(problem: Problem, request: Request, plan: Plan) -> Plan | None:
+    """Return the plan by the least of some larger budgets with which a long one would take a tenth of its time."""
     budget = problem.machine.memory // 2 if request.memory is None else request.memory
     most = min(LITTLE_MORE * budget, problem.machine.memory or LITTLE_MORE * budget)
     if most <= budget:
@@ -112,7 +112,7 @@ def _faster(problem: Problem, request: Request, plan: Plan) -> tuple[int, Work] 
         memory = high if faster is None else (low + high) // 2 // MIB * MIB
         other = _best(problem, replace(request, memory=memory))
         if MUCH_FASTER * other.seconds <= plan.seconds:
-            faster, high = (memory, other.work), memory
+            faster, high = other, memory
         elif faster is None:
             return None
         else:

@@ -75,6 +75,11 @@ class ClassScatterSizes(CovarianceSizes):
         return cost._replace(work=cost.work + work)
 
     @property
+    def sent(self) -> tuple[int, int]:
+        """No vectors; the scatter matrix and the sums of classes."""
+        return 0, super().sent[1] + 8 * self.problem.target_width * self.problem.n_features
+
+    @property
     def solve_work(self) -> Work:
         """Work of a Cholesky factor, and where covariances are shrunk of its inverse and products with that."""
         return products((3.0 if self.request.shrinkage else 1 / 3) * self.problem.n_features**3, "double")

@@ -16,6 +16,7 @@ from .device import among_phase
 from .integer_units import bytes_a_number, integer_items, worthwhile_units
 from .memory import (
     COMPONENT_COPIES,
+    PROBES,
     Phase,
     block_items,
     in_threads,
@@ -198,6 +199,17 @@ class CovarianceSizes(SizesByBudget, MethodSizes):
         return solve_memory("scatter matrix", p, count, solver, min(k, p // 4) if self.request.is_open else k)
 
     # -- work
+
+    @property
+    def sent(self) -> tuple[int, int]:
+        """No vectors; the scatter matrix, with means and products with probes."""
+        p = self.problem.n_features
+        return 0, 8 * p * (p + 2 * PROBES + 2)
+
+    @property
+    def alone(self) -> Work:
+        """The solve."""
+        return self.solve_work
 
     @property
     def solve_work(self) -> Work:

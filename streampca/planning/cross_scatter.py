@@ -71,6 +71,12 @@ class CrossScatterSizes(MethodSizes):
         components = {f"{k} components": COMPONENT_COPIES * 8 * p * k}
         yield Phase.of("variances", target, components, scatter_block_bytes(p, k, self.product_rows), blocks, runtime())
 
+    @property
+    def sent(self) -> tuple[int, int]:
+        """The axes, which the second pass measures along; the cross-scatter of the first."""
+        p = self.problem.n_features
+        return 8 * p * self.k, 8 * p * (self.problem.target_width + 2)
+
     @cached_property
     def cost(self) -> Cost:
         """Cost of two reads, with products of label features and of axes."""

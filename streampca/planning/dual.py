@@ -175,6 +175,24 @@ class DualSizes(SizesByFeatures):
             phase = solve_memory("Gram matrix", n, count, solver, self.k)
             yield Phase.of(phase.name, dict(phase.items), beside)
 
+    @property
+    def shared_passes(self) -> float:
+        """The pass for the Gram matrix."""
+        return 1.0
+
+    @property
+    def alone(self) -> Work:
+        """The solve, and the components, for which samples are read again."""
+        n, p = self.problem.n_samples, self.problem.n_features
+        made = Work(centring=float(n) * p) + products(2.0 * n * p * self.k, self.precision)
+        return self.reading(0)[0] + made + solve_work(n, self.solver)
+
+    @property
+    def sent(self) -> tuple[int, int]:
+        """No vectors; the Gram matrix, with products with probes."""
+        n = self.problem.n_samples
+        return 0, 8 * n * (n + 2 * PROBES)
+
     @cached_property
     def cost(self) -> Cost:
         """Passes, bytes and work."""

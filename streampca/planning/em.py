@@ -144,6 +144,17 @@ class RegressionSizes(MethodSizes):
         yield Phase.of("step", state, solving, runtime())
         yield Phase.of("components", state, {f"{self.k} components": COMPONENT_COPIES * 8 * p * self.k}, runtime())
 
+    @property
+    def sent(self) -> tuple[int, int]:
+        """The latent vectors, with variances and means; the normal equations."""
+        p, width = self.problem.n_features, self.width
+        return 8 * p * (width + 2), 8 * self.product_features * (upper_entries(width + 1) + width + 1)
+
+    @property
+    def alone(self) -> Work:
+        """Solving for the features."""
+        return Work(solving=self.cost.passes * self.problem.n_features / self.parts * float(self.width) ** 3)
+
     @cached_property
     def cost(self) -> Cost:
         """Cost of the passes' products, of a small inverse for each sample, and of solving for the features."""

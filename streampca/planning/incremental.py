@@ -208,6 +208,11 @@ class BatchSketchSizes(SizesByBudget, MethodSizes):
         )
         yield from MemoryEstimate(phases).plus_preparation(self.problem).phases
 
+    @property
+    def sent(self) -> tuple[int, int]:
+        """No vectors; a sketch of all rows, if workers shared them."""
+        return 0, 16 * self.product_rows * self.problem.n_features
+
     @cached_property
     def cost(self) -> Cost:
         """Cost of the only pass."""

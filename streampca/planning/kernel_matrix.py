@@ -108,6 +108,12 @@ class KernelMatrixSizes(DualSizes):
         written = {"samples being written": WRITE_COPIES * box + POOLS} if self.request.output else {}
         return Phase.of("model", items, written, decoding_items(problem, 1), runtime())
 
+    @property
+    def alone(self) -> Work:
+        """The solve, and reading and writing the samples that the model holds."""
+        size = self.problem.n_samples * self.problem.row_bytes * self.request.output
+        return self.reading(0)[0] + Work(reading=size) + solve_work(self.problem.n_samples, self.solver)
+
     @cached_property
     def cost(self) -> Cost:
         """Passes, bytes and work."""

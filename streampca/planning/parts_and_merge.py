@@ -55,15 +55,21 @@ def part_plan(problem: Problem, request: Request, part: Part) -> Plan:
             f"most {n // 2} parts."
         )
     whole = make_plan(problem, request.asking(method="covariance"))
-    shares = {count.name: rows.size / n * getattr(whole.work, count.name) for count in fields(whole.work)}
+    work = _share_of(whole.work, rows.size / n)
+    shared = whole.shared and whole.shared._replace(work=_share_of(whole.shared.work, rows.size / n))
     return replace(
         whole,
         problem=replace(problem, n_samples=rows.size),
         request=request,
         spans=spans_of(rows.stop, len(whole.spans), whole.block_rows, start=rows.start),
         bytes_read=round(whole.bytes_read * rows.size / n),
-        work=Work(**{**shares, "solving": whole.work.solving}),  # which takes as much as for all samples
+        work=replace(work, solving=whole.work.solving),  # which takes as much as for all samples
+        shared=shared,
     )
+
+
+def _share_of(work: Work, share: float) -> Work:
+    return Work(**{count.name: share * getattr(work, count.name) for count in fields(work)})
 
 
 def merge_plan(problem: Problem, request: Request) -> Plan:

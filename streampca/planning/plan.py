@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from ..notebook import facts, numbers, view
@@ -14,11 +14,14 @@ from ..units import (
     counted_passes,
     facts_as_text,
     format_bytes,
+    format_rate,
     format_seconds,
     format_shape,
 )
 from .blocks import Span
+from .decoding import read_boxes
 from .memory import MemoryEstimate
+from .network import EFFICIENCY, MOST_WORKERS, NETWORK, SharedPasses, Sharing
 from .rates import RATES, Rates, Work
 from .request import Problem, Request
 
@@ -39,6 +42,15 @@ class Candidate(NamedTuple):
     name: str
     plan: Plan | None
     reason: str = ""
+
+
+def _worth_having(sharing: Sharing) -> str:
+    """Say beyond which number of workers little is gained."""
+    most, workers, now = sharing.most_workers, sharing.workers, f"{100 * sharing.efficiency:.0f} %"
+    if most == MOST_WORKERS:
+        return f"more of them gain as much: of the time of {workers} in passes {now} goes into samples"
+    goes = f"{100 * EFFICIENCY:.0f} % goes into samples, of {workers} workers {now}"
+    return f"more than {most} gain little: of the time of {counted(most, 'worker')} in passes {goes}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +136,10 @@ class Plan(PlannedSizes):
         Rates by which times are predicted.
     assumed : str
         What was taken for a sample, where that had to be guessed.
-    faster : tuple of (int, Work) or None
-        A budget in bytes, not much larger, with which the plan would take a tenth of the time, and its work then.
+    faster : Plan or None
+        The plan by a budget not much larger, if it would take a tenth of the time.
+    shared : SharedPasses or None
+        Passes that workers share; None for one process.
     memory, budget_source : int, str
         Budget in bytes of each process, and where it comes from. These and the following are computed from the above.
     cores, workers : int
@@ -152,7 +166,8 @@ class Plan(PlannedSizes):
     others: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
     rates: Rates = field(default=RATES, compare=False, repr=False)
     assumed: str = field(default="", compare=False, repr=False)
-    faster: tuple[int, Work] | None = field(default=None, compare=False, repr=False)
+    faster: Plan | None = field(default=None, compare=False, repr=False)
+    shared: SharedPasses | None = field(default=None, compare=False, repr=False)
 
     memory: int = field(init=False, compare=False, repr=False)
     budget_source: str = field(init=False, compare=False, repr=False)
@@ -162,10 +177,29 @@ class Plan(PlannedSizes):
 
     def __post_init__(self) -> None:
         machine, (memory, source) = self.problem.machine, self.problem.machine.budget(self.request.memory)
-        seconds = self.work.seconds(machine.cores, self.request.workers, self.rates)
-        names = ("memory", "budget_source", "cores", "workers", "seconds")
-        for name, value in zip(names, (memory, source, machine.cores, self.request.workers, seconds), strict=True):
+        names = ("memory", "budget_source", "cores", "workers")
+        for name, value in zip(names, (memory, source, machine.cores, self.request.workers), strict=True):
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "seconds", self.seconds_by(self.rates))
+
+    def seconds_by(self, rates: Rates) -> float:
+        """Return the time predicted by the rates of another plan."""
+        if self.sharing is None:
+            return self.work.seconds(self.cores, rates)
+        return replace(self.sharing, rates=rates).seconds_of(self.work)
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """Passes that workers share, and what they are sent; None for one process."""
+        network = self.request.network or NETWORK
+        return None if self.shared is None else Sharing(self.shared, self.workers, self.cores, network, self.rates)
+
+    @property
+    def requests(self) -> int:
+        """Storage chunks, or runs of a plain file, that are read in all passes, about: requests to an object store."""
+        p = self.problem.n_features
+        reading = read_boxes(self.problem, self.block_rows, min(self.block_features or p, p))
+        return round(self.passes * (reading.pieces if self.problem.encoded else max(reading.reads, len(self.spans))))
 
     @property
     def rejected(self) -> tuple[tuple[str, str], ...]:
@@ -173,13 +207,13 @@ class Plan(PlannedSizes):
         return tuple((name, reason if plan is None else self._slower(plan)) for name, plan, reason in self.others)
 
     def _slower(self, other: Plan) -> str:
-        seconds = other.work.seconds(self.cores, self.workers, self.rates)
+        seconds = other.seconds_by(self.rates)
         written = f" and writing {format_bytes(other.bytes_written)}" if other.bytes_written else ""
         return f"would take about {format_seconds(seconds)}, reading {format_bytes(other.bytes_read)}{written}"
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, equal to itself when read back from JSON: lists, not tuples."""
-        left_out = {"others", "rates", "memory_estimate", "faster"}
+        left_out = {"others", "rates", "memory_estimate", "faster", "shared"}
         left_out |= {name for name in ("assumed", "device_bytes") if not getattr(self, name)}
         data = {each.name: getattr(self, each.name) for each in fields(self) if each.init and each.name not in left_out}
         data["problem"], data["request"] = self.problem.to_json(), self.request.given
@@ -190,7 +224,24 @@ class Plan(PlannedSizes):
         data["memory_estimate"] = {phase.name: dict(phase.items) for phase in self.memory_estimate.phases}
         data["memory_needed"] = self.memory_estimate.total
         data["spans"] = [list(span) for span in self.spans]
-        return data
+        return data if self.sharing is None else data | {"sharing": self._sharing_facts(self.sharing)}
+
+    def _sharing_facts(self, sharing: Sharing) -> dict[str, Any]:
+        """Return what workers send one another, in each pass that they share, as plain data."""
+        return {
+            "passes": sharing.shared.passes,
+            "network": sharing.network,
+            "network_assumed": self.request.network is None,
+            "bytes_broadcast": sharing.shared.vectors * self.workers,
+            "bytes_reduced": sharing.shared.partial * sharing.n_sums,
+            "bytes_of_a_sum": sharing.shared.partial,
+            "depth": sharing.depth,
+            "tasks": sharing.n_tasks,
+            "requests": self.requests,
+            "seconds_a_pass": sharing.seconds_a_pass,
+            "efficiency": sharing.efficiency,
+            "most_workers": sharing.most_workers,
+        }
 
     def __repr__(self) -> str:
         """The plan in six lines; printing it gives all of it."""
@@ -257,6 +308,8 @@ class Plan(PlannedSizes):
         if self.integer_units != "none":
             yield "", f"whole numbers are multiplied exactly, on integer units ({self.integer_units})"
         yield "time", f"about {format_seconds(self.seconds)}{self._with_more()}"
+        if self.sharing is not None:
+            yield from self._sharing(self.sharing)
         if self.request.device:
             yield "", "by the rates of one core of the processor, as those of the device are not known"
         yield "memory", self._memory()
@@ -291,9 +344,9 @@ class Plan(PlannedSizes):
         """Say how much faster the plan would be with a little more memory, where it is so by far."""
         if self.faster is None:
             return ""
-        memory, work = self.faster
-        seconds = work.seconds(self.cores, self.workers, self.rates)
-        return f" (with --memory {budget_size(memory)} (memory={budget_size(memory)!r}): {format_seconds(seconds)})"
+        memory = budget_size(self.faster.request.memory or 0)
+        seconds = self.faster.seconds_by(self.rates)
+        return f" (with --memory {memory} (memory={memory!r}): {format_seconds(seconds)})"
 
     @property
     def side(self) -> str:
@@ -343,6 +396,21 @@ class Plan(PlannedSizes):
         if self.threads > 1:
             return f"{cores}, {self.threads} threads"
         return cores if self.workers == 1 else f"{self.workers} workers of {cores}, {len(self.spans)} spans"
+
+    def _sharing(self, sharing: Sharing) -> Iterator[tuple[str, str]]:
+        """Say what workers send one another, and how many are worth having."""
+        passes = sharing.shared.passes * sharing.seconds_a_pass
+        beside = self.seconds - passes
+        if beside > (1 - EFFICIENCY) * self.seconds:
+            yield "", f"{format_seconds(beside)} of it are work of the process that was started, whatever the workers"
+        assumed = ", as none is given by --network (network)" if self.request.network is None else ""
+        vectors = f"every worker is sent {format_bytes(sharing.shared.vectors)} of vectors, and " if self.width else ""
+        sums, partial = counted(sharing.n_sums, "sum"), format_bytes(sharing.shared.partial)
+        yield "network", f"{format_rate(sharing.network)}{assumed}"
+        yield "", f"in each pass {vectors}{sums} of {partial} travel along a tree of {counted(sharing.depth, 'level')}"
+        tasks, requests = counted(sharing.n_tasks, "task"), counted(self.requests, "request")
+        yield "", f"{tasks} in each pass; about {requests} to the store in all"
+        yield "workers", _worth_having(sharing)
 
     def _place(self) -> str:
         return "beside the output" if self.request.scratch is None else f"in {self.request.scratch}"

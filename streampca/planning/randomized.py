@@ -382,6 +382,22 @@ class AlongFeatures(MethodSizes):
         means = {"mean and probes": MEAN_BYTES * p}
         return Phase.of("step", self.basis.items(p), self.basis.step_items(p), means, runtime())
 
+    @property
+    def sent(self) -> tuple[int, int]:
+        """The vectors; the product with them, means, and products with probes."""
+        p, width, item = self.problem.n_features, self.basis.width, 8 if self.precision == "double" else 4
+        return item * p * width, 8 * p * (width + 2 * PROBES_OF_PASS + 2)
+
+    @property
+    def alone(self) -> Work:
+        """Steps between passes, and the start block of a sample."""
+        problem, width = self.problem, self.basis.width
+        sample = sample_rows(problem.n_samples, problem.n_features, width)
+        read = read_runs(problem, sample, SAMPLE_RUNS).work(problem)
+        start = _start_work(sample, problem.n_features, width, self.precision)
+        steps = _steps_work(problem.n_features, width, int(self.cost.passes), problem.most_components)
+        return read + (steps + start)
+
     @cached_property
     def cost(self) -> Cost:
         """The passes' products, added up piece by piece, the steps between, and the start block of a sample."""
@@ -391,13 +407,18 @@ class AlongFeatures(MethodSizes):
         read = read_boxes(problem, self.block_rows, problem.n_features).times(passes)
         read = read.plus(read_runs(problem, sample, SAMPLE_RUNS))
         n, p = float(problem.n_samples), float(problem.n_features)
-        held = float(min(passes * width, problem.most_components))
         work = products(4 * n * p * width * passes, precision)
         work += Work(centring=n * p * passes, adding=passes * n / self.product_rows * p * width)
-        work += products((4 * p * held * width + 8 * p * width**2) * passes, "double")
-        work += _projected_work(width, passes, problem.most_components)
+        work += _steps_work(problem.n_features, width, passes, problem.most_components)
         start = _start_work(sample, problem.n_features, width, precision)
         return Cost(passes, read.bytes, read.work(problem) + (work + start), basis.passes - passes)
+
+
+def _steps_work(size: int, width: int, passes: int, columns: int) -> Work:
+    """Work between passes: blocks of vectors of a size made orthogonal to a basis of so many columns, and projected."""
+    held = float(min(passes * width, columns))
+    work = products((4 * float(size) * held * width + 8 * float(size) * width**2) * passes, "double")
+    return work + _projected_work(width, passes, columns)
 
 
 def _projected_work(width: int, passes: int, most: int) -> Work:
@@ -540,6 +561,22 @@ class AlongSamples(SizesByFeatures):
         pools = {name: count + (THREAD_BYTES * threads if threads > 1 else 0) for name, count in blas.items()}
         return Phase.of("pass", items, pools)
 
+    @property
+    def sent(self) -> tuple[int, int]:
+        """The vectors; the product with them, and products with probes."""
+        n, width = self.problem.n_samples, self.basis.width
+        return self.itemsize * n * width, 8 * n * (width + 2 * (PROBES_OF_PASS + PROBES))
+
+    @property
+    def alone(self) -> Work:
+        """Steps between passes, and the components, for which samples are read again."""
+        n, p, k, width = self.problem.n_samples, self.problem.n_features, self.k, self.basis.width
+        made = Work(centring=float(n) * p) + products(2.0 * n * p * k, self.precision)
+        if self.precision == "single":
+            made += products(2.0 * p * k**2, "single")
+        steps = _steps_work(n, width, int(self.cost.passes), self.basis.columns)
+        return self.reading(0)[0] + made + steps
+
     @cached_property
     def cost(self) -> Cost:
         """The products of all passes, the steps between, and the components."""
@@ -550,9 +587,7 @@ class AlongSamples(SizesByFeatures):
         tiles = -(-problem.n_features // self.product_features)
         work = products(4 * n * p * width * passes + 2 * n * p * k, precision)
         work += Work(centring=n * p * (passes + 1), adding=float(passes * tiles) * n * width)
-        held = min(passes * width, columns)
-        work += products((4 * n * held * width + 8 * n * width**2) * passes, "double")
-        work += _projected_work(width, passes, columns)
+        work += _steps_work(problem.n_samples, width, int(passes), columns)
         if precision == "single":
             work += products(2 * p * k**2, "single")  # components with one another
         return Cost(passes, bytes_read, reading + work, needed - passes)

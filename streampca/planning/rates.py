@@ -8,7 +8,7 @@ the data at hand changes the time that is predicted, and nothing else.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from operator import add, attrgetter
+from operator import add, attrgetter, sub
 
 from .memory import dense_flops
 
@@ -66,7 +66,7 @@ INTEGER_RATES = {"amx": 9e11, "vnni": 2.4e11, "arm": 2.4e11}
 
 @dataclass(frozen=True)
 class Work:
-    """Counts of operations, values and bytes. Adds like a vector.
+    """Counts of operations, values and bytes. Adds and subtracts like a vector.
 
     Attributes
     ----------
@@ -97,13 +97,16 @@ class Work:
     def __add__(self, other: Work) -> Work:
         return Work(*map(add, _values(self), _values(other)))
 
-    def seconds(self, cores: int, workers: int = 1, rates: Rates = RATES) -> float:
-        """Predict the time: everything but the solve is shared among workers; nothing is assumed to overlap."""
+    def __sub__(self, other: Work) -> Work:
+        return Work(*map(sub, _values(self), _values(other)))
+
+    def seconds(self, cores: int, rates: Rates = RATES) -> float:
+        """Predict the time of one process; nothing is assumed to overlap."""
         scaling = (self.single / rates.single) + (self.double / rates.double)
         scaling += self.decoding / rates.decoding + self.chunks / rates.chunks
         other = self.centring / rates.centring + self.adding / rates.adding + self.reading / rates.reading
         other += self.writing / rates.writing + self.accesses / rates.accesses + self.sparse / rates.sparse
-        return (scaling / cores + other) / workers + self.solving / (rates.solving * cores)
+        return scaling / cores + other + self.solving / (rates.solving * cores)
 
 
 _values = attrgetter(*(count.name for count in fields(Work)))  # looked up once: a plan adds up hundreds of candidates

@@ -17,7 +17,7 @@ from .registry import METHODS
 
 ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
 RUN_FIELDS = frozenset(
-    {"memory", "workers", "scratch", "output", "device"}
+    {"memory", "workers", "scratch", "output", "device", "network"}
 )  # change how an answer is found, not the answer
 STOPPING = frozenset({"tol", "tol_variance", "max_passes"})  # stop iterative methods; exact methods ignore them
 APART = 30  # times that the square root of an error of a variance exceeds the residual that it takes (1/f images) ...
@@ -234,6 +234,8 @@ class Request:
         Device that multiplies blocks of samples; the processor by default.
     device_memory : int, optional
         Bytes that were free on it when a fit that is resumed was planned.
+    network : float, optional
+        Bytes a second of each worker's link; by default `streampca.planning.network.NETWORK` is assumed.
 
     Attributes
     ----------
@@ -263,6 +265,7 @@ class Request:
     output: bool = False
     device: str = ""
     device_memory: int | None = None
+    network: float | None = None
 
     kind: str = _derived()
     n_components: int | float | str | None = _derived()
@@ -336,7 +339,8 @@ class Request:
     @property
     def given(self) -> dict[str, Any]:
         """Request as plain data: the kind, its options, and the run."""
-        run = {name: getattr(self, name) for name in sorted(RUN_FIELDS) if name != "device" or self.device}
+        absent = {name for name in ("device", "network") if not getattr(self, name)}
+        run = {name: getattr(self, name) for name in sorted(RUN_FIELDS - absent)}
         return {**self.model.given, **run}
 
     @classmethod

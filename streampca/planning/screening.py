@@ -143,6 +143,11 @@ class ScreeningSizes(MethodSizes):
         }
         yield Phase.of("solve", target, kept, solving, runtime())
 
+    @property
+    def sent(self) -> tuple[int, int]:
+        """No vectors; the scatter matrices of the second pass, or the moments of the first where these are more."""
+        return 0, 8 * self.n_groups * max(self.tried**2, 3 * self.problem.n_features)
+
     @cached_property
     def cost(self) -> Cost:
         """Cost of two reads; no more features are assumed to be kept than are tried by cross-validation."""

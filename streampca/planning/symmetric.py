@@ -173,6 +173,11 @@ class HeldSizes(RowSizes):
         measured = {"products with random directions": MEASURED_COPIES * 8 * PROBES_OF_PASS * n}
         yield Phase.of(solve.name, dict(solve.items), measured)
 
+    @property
+    def sent(self) -> tuple[int, int]:
+        """No vectors; the matrix."""
+        return 0, 8 * self.problem.n_samples**2
+
     @cached_property
     def cost(self) -> Cost:
         """Cost of one pass and a dense solve."""
@@ -215,6 +220,19 @@ class StreamedSizes(RowSizes):
         yield Phase.of("step", basis.items(n), basis.step_items(n), kept, runtime())
         components = {f"{self.k} components": COMPONENT_COPIES * 8 * n * self.k}
         yield Phase.of("components", basis.items(n), components, kept, runtime())
+
+    @property
+    def sent(self) -> tuple[int, int]:
+        """The vectors; the product with them, and what is measured of each row."""
+        n, width = self.problem.n_samples, self.basis.width
+        return 8 * n * width, 8 * n * (width + MEASURES)
+
+    @property
+    def alone(self) -> Work:
+        """Steps between the passes."""
+        basis, passes, n = self.basis, self.cost.passes, float(self.problem.n_samples)
+        held = float(min(passes * basis.width, basis.columns))
+        return products((4 * n * held * basis.width + 8 * n * basis.width**2) * passes, "double")
 
     @cached_property
     def cost(self) -> Cost:

@@ -16,7 +16,7 @@ from ..kinds.run import Run, RunOptions, run_of
 from .preparation import Preparation
 
 SHARING = ("workers", "cluster")  # options of a run whose work is shared ...
-OF_FITS = ("part", "scratch", "reuse", "device")  # ... and of one that fits a model
+OF_FITS = ("part", "scratch", "reuse", "device", "network")  # ... and of one that fits a model
 
 
 class FitOptions(RunOptions, OpeningOptions, total=False):

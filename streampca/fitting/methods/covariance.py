@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ...accumulators import Scatter
 from ...arrays import Float64
 from ...eigensolvers import Certificate, Solution, certificate_of, certify
-from ...eigensolvers.error_bounds import angle_bounds, gaps_around, lengths
+from ...eigensolvers.error_bounds import gaps_around, lengths
 from ...eigensolvers.pair_bounds import EPS
 from ...events import Listener, PassStarted
 from ...planning import Plan
@@ -83,10 +83,8 @@ def _bounds(
     if scatter.agrees:
         exact = exact_bounds(scatter, values, vectors, after)
         residual = exact.residual if is_stored else residual_bounds(scatter, values, components)
-        # Errors of the given samples move all eigenvalues (Weyl). Variances are divided by the weight, too.
-        relative = certificate_of(values, exact.value + scatter.slack).relative + EPS
-        off = angle_bounds(values, exact.residual + scatter.slack, after)
-        angle = off if scatter.slack else np.fmin(exact.angle, off)
+        relative = certificate_of(values, exact.value).relative + EPS  # they are divided by the weight, too
+        angle = exact.angle
         if solution.spectrum is None:  # models tell variance k + 1 by quotients of the two bounds
             gaps = gaps_around(values, residual, after)
             angle = np.maximum(angle, np.divide(values * relative, gaps, out=angle.copy(), where=gaps > 0))
