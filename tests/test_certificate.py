@@ -514,21 +514,6 @@ def test_bounds_of_exact_sums_are_those_of_the_solver(name):
     assert np.median(found.residual_bound / left) <= 20
 
 
-def test_errors_of_the_given_samples_widen_all_bounds_of_exact_sums():
-    """The sums are exact, of samples that their preparation has rounded: by so much that angles are known no more."""
-    rows = exact_sums()["covariance"]
-    halves = [streampca.fit(half, streampca.PCA(5, method="covariance")) for half in np.array_split(rows, 2)]
-    known = streampca.merge(halves)
-    slack = halves[0].statistic.slack = 0.5 * float(known.explained_variance[4])
-    off = streampca.merge(halves)
-    assert off.provenance["exact_sums"]
-    for bound in (off.error_bound, off.residual_bound):
-        assert np.all(bound * off.explained_variance * (len(rows) - 1) >= slack * (1 - 1e-12))
-    assert np.all(known.error_bound < 1e-13)
-    gap = -np.diff(off.explained_variance[:2]) * (len(rows) - 1)
-    assert off.angle_bound[0] >= slack / gap[0]
-
-
 def test_digits_of_exact_sums_are_the_solvers():
     """Not those of probes, which are multiplied in single precision."""
     images = np.random.default_rng(2).integers(0, 256, (900, 12, 12)).astype(np.uint8)
