@@ -81,13 +81,17 @@ def device_memory(device: str) -> int:
     try:
         import torch  # takes seconds to load
     except ImportError:
-        raise RequestError(f"device={device!r} needs torch: pip install 'streampca[gpu]'.") from None
+        raise RequestError(f"device {device!r} needs torch: pip install 'streampca[gpu]'.") from None
     if device == "torch:cpu":
         return memory_limit()[0] // 2
     count = torch.cuda.device_count()
     if int(device.partition(":")[2] or 0) >= count:
-        raise RequestError(f"device={device!r} is not here: torch finds {count} devices of CUDA; leave device out.")
-    return int(torch.cuda.mem_get_info(device)[0])
+        raise RequestError(
+            f"device {device!r} is not here: torch finds {count} devices of CUDA; leave --device (device) out."
+        )
+    # What torch holds for later, after an earlier fit of this process, is free as well.
+    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + held)
 
 
 def memory_limit() -> tuple[int, str]:

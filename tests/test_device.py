@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import sparse
-from shell import python
+from shell import python, refused
 from test_accumulate import along, fed, new_for, same_statistic, values
 
 import streampca
@@ -254,6 +254,12 @@ def test_a_resumed_fit_has_the_plan_that_it_began_with(tmp_path, monkeypatch):
 def test_what_is_not_multiplied_there_is_refused(kind, run, message):
     with pytest.raises(RequestError, match=message):
         streampca.fit(images("covariance", "f4")[:200], kind, **run)
+
+
+def test_remedies_are_worded_for_the_command_line(tmp_path):
+    np.save(tmp_path / "x.npy", images("covariance", "f4")[:200])
+    line = refused("plan", tmp_path / "x.npy", "--missing", "em", "--device", DEVICE, code=2)
+    assert line.endswith("; leave --device out.")
 
 
 def test_sparse_samples_are_refused():

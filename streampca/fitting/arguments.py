@@ -101,9 +101,11 @@ def arguments_of(
     if run.scratch is not None and model.uses_graph:
         raise RequestError(f"kind {model.kind!r} makes no scratch copy (scratch={run.scratch!r}); leave it out.")
     if run.device is not None and model.uses_graph:
-        raise RequestError(f"kind {model.kind!r} is not computed on a device (device={run.device!r}); leave it out.")
+        raise RequestError(f"kind {model.kind!r} is not computed on a device; leave --device (device) out.")
     if run.device is not None and run.is_shared:
-        raise RequestError(f"device={run.device!r} multiplies for one process; leave out workers and cluster.")
+        raise RequestError(
+            f"device {run.device!r} multiplies for one process; leave out --workers (workers) and --cluster (cluster)."
+        )
     return Arguments(model, with_features(of_estimator if preparation is None else preparation, model), run, opening)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..errors import BudgetError, RequestError
 from ..units import MIB, format_bytes, format_shape
 from .memory import PROBES, PROBES_OF_PASS, Phase
-from .request import Problem, Request
+from .request import Problem
 
 METHODS = ("covariance", "dual", "randomized")
 # Libraries of CUDA, torch's allocator of memory in pieces, and a product's own workspace.
@@ -76,23 +76,21 @@ def _piece_items(problem: Problem, length: int, piece: int, precision: str, widt
     }
 
 
-def check_device(problem: Problem, request: Request, methods: Sequence[str]) -> None:
-    """Refuse a request that a device does not multiply for, by any of some methods.
+def check_device(problem: Problem, methods: Sequence[str]) -> None:
+    """Refuse a problem that a device does not multiply for, by any of some methods.
 
     Raises
     ------
     RequestError
         If none of the methods multiplies on devices, or samples are sparse.
     """
-    device = request.device
     if not set(methods) & set(METHODS):
         there = f"{', '.join(METHODS[:-1])} and {METHODS[-1]}"
         raise RequestError(
-            f"method {methods[0]!r} is not computed on a device (device={device!r}), only {there} are; leave device "
-            "out."
+            f"method {methods[0]!r} is not computed on a device, only {there} are; leave --device (device) out."
         )
     if problem.sparse_values:
-        raise RequestError(f"sparse samples are not multiplied on a device (device={device!r}); leave device out.")
+        raise RequestError("sparse samples are not multiplied on a device; leave --device (device) out.")
 
 
 def device_refusal(method: str, device: str, needed: str, free: int, other: str = "") -> BudgetError:
@@ -112,5 +110,5 @@ def device_refusal(method: str, device: str, needed: str, free: int, other: str 
     leave = f"{other}, or leave" if other else "Leave"
     return BudgetError(
         f"method {method!r} needs {needed} of the memory of device {device!r}, and {format_bytes(free)} are free. "
-        f"{leave} device out to multiply on the processor."
+        f"{leave} --device (device) out to multiply on the processor."
     )
