@@ -273,6 +273,8 @@ class _Fold(Generic[A]):
                     idle |= self._end(message)
                 else:
                     self._report(*message)
+                if stop_asked():  # sums are saved at once: a second signal ends the process
+                    return
                 message = self._messages.get_nowait()
         except queue.Empty:
             self._assign(idle)
