@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from pathlib import Path
 
 import dask
 import distributed
+from distributed.comm import tcp
 from shell import FORKED
 
 from streampca.units import MIB
@@ -74,3 +76,31 @@ def wait_until(true, seconds=20):
     while not true():
         assert time.monotonic() < until, "it took too long"
         time.sleep(0.05)
+
+
+COUNTS = Counter()  # bytes over TCP: "received", "sent", and "sent to" each address; and of the "largest" message
+
+
+def count_bytes():
+    """Count from now on, in any process of a cluster."""
+    COUNTS.clear()
+    if hasattr(tcp, "counts"):
+        return
+    tcp.counts, read, write = True, tcp.read_bytes_rw, tcp.TCP.write
+
+    async def read_and_counted(stream, n):
+        COUNTS["received"] += n
+        COUNTS["largest"] = max(COUNTS["largest"], n)
+        return await read(stream, n)
+
+    async def written_and_counted(self, message, **options):
+        count = await write(self, message, **options)
+        COUNTS["sent"] += count
+        COUNTS[f"sent to {self.peer_address}"] += count
+        return count
+
+    tcp.read_bytes_rw, tcp.TCP.write = read_and_counted, written_and_counted
+
+
+def counted_bytes():
+    return dict(COUNTS)

@@ -23,16 +23,24 @@ from streampca.planning.blocks import spans_of
 from streampca.readers import open_collection
 
 distributed = pytest.importorskip("distributed")
-from clusters import free_address, processes_here, scheduler, worker  # noqa: E402 - the same
-from distributed.comm import tcp  # noqa: E402 - the same
+from clusters import (  # noqa: E402 - the same
+    count_bytes,
+    counted_bytes,
+    free_address,
+    processes_here,
+    scheduler,
+    worker,
+)
 from faulty import Slow  # noqa: E402 - the same
 from shell import python  # noqa: E402 - the same
 
+from streampca.execution import cluster  # noqa: E402 - the same
 from streampca.execution.cluster import MOST_BY_SCHEDULER, DaskExecutor  # noqa: E402 - the same
 
 pytestmark = pytest.mark.slow
 
 N, P, SPANS, ROWS = 24000, 60, 12, 1000
+PANEL = 4096  # bytes of a panel, of a matrix of 28800
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +73,7 @@ def expected(images):
     return runs[0].state()
 
 
-def trouble(cluster, client, seed, ended):
+def trouble(workers, client, seed, ended):
     """Kill, pause, add and retire workers at random moments."""
     luck = random.Random(seed)  # noqa: S311 - nothing secret
     for _ in range(4):
@@ -74,7 +82,7 @@ def trouble(cluster, client, seed, ended):
         pids = client.run(os.getpid, on_error="ignore")
         event = luck.choice(["kill", "pause", "add", "retire"])
         if event == "add" or len(pids) < 2:
-            cluster.scale(len(cluster.workers) + 1)
+            workers.scale(len(workers.workers) + 1)
             continue
         address = luck.choice(sorted(pids))
         if event == "retire":
@@ -88,14 +96,15 @@ def trouble(cluster, client, seed, ended):
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(1, 20))])
-def test_bits_are_equal_whatever_happens_to_workers(tmp_path, images, expected, seed):
+def test_bits_are_equal_whatever_happens_to_workers(tmp_path, images, expected, seed, monkeypatch):
+    monkeypatch.setattr(cluster, "PANEL", PANEL)
     spans, task, ended = spans_of(N, SPANS, ROWS), task_of(Slow(open_collection(images), 0.1)), threading.Event()
     with (
-        processes_here(tmp_path, 3) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
+        processes_here(tmp_path, 3) as workers,
+        distributed.Client(workers, set_as_default=False) as client,
         dask.config.set({"distributed.scheduler.allowed-failures": 9}),
     ):
-        troubling = threading.Thread(target=trouble, args=(cluster, client, seed, ended))
+        troubling = threading.Thread(target=trouble, args=(workers, client, seed, ended))
         troubling.start()
         try:
             found = DaskExecutor(client).fold(task, spans, Scatter.absorb, listener=silent).state()
@@ -104,6 +113,19 @@ def test_bits_are_equal_whatever_happens_to_workers(tmp_path, images, expected, 
             troubling.join()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def test_large_sums_meet_by_panels(tmp_path, images, expected, monkeypatch):
+    spans, task, largest = spans_of(N, SPANS, ROWS), task_of(open_collection(images)), []
+    with processes_here(tmp_path, 2) as workers, distributed.Client(workers, set_as_default=False) as client:
+        for panel in (PANEL, expected["scatter"].nbytes):
+            monkeypatch.setattr(cluster, "PANEL", panel)
+            client.run(count_bytes)
+            found = DaskExecutor(client).fold(task, spans, Scatter.absorb, listener=silent).state()
+            largest.append(max(counts["largest"] for counts in client.run(counted_bytes).values()))
+            for name, array in expected.items():
+                np.testing.assert_array_equal(found[name], array, err_msg=name)
+    assert largest[0] < 2 * PANEL < expected["scatter"].nbytes <= largest[1]
 
 
 def saved_in(folder, heard):
@@ -160,25 +182,14 @@ def test_a_killed_client_resumes_with_the_sums_that_workers_have_written(tmp_pat
     assert not list(there.glob("checkpoint*"))
 
 
-def test_one_sum_comes_here_and_large_vectors_bypass_the_scheduler(tmp_path, images, monkeypatch):
+def test_one_sum_comes_here_and_large_vectors_bypass_the_scheduler(tmp_path, images):
     """Bytes are counted where this process, in which neither scheduler nor workers are, reads and writes them."""
-    n = N // 6
-    spans, address, received, sent, saves = spans_of(n, SPANS, n // SPANS), free_address(), [], {}, []
-    vectors = np.random.default_rng(1).normal(size=(P, 9000))
+    n = N // 12
+    spans, address, saves = spans_of(n, SPANS, n // SPANS), free_address(), []
+    vectors = np.random.default_rng(1).normal(size=(P, 18000))
     task = task_of(open_collection(images, samples=slice(0, n)), vectors)
     state = sum(array.nbytes for name, array in task.start().state().items() if name != "vectors")
     assert vectors.nbytes > MOST_BY_SCHEDULER
-    read, write = tcp.read_bytes_rw, tcp.TCP.write
-
-    async def read_and_counted(stream, n):
-        received.append(n)
-        return await read(stream, n)
-
-    async def written_and_counted(self, message, **options):
-        count = await write(self, message, **options)
-        sent[self.peer_address] = sent.get(self.peer_address, 0) + count
-        return count
-
     with (
         scheduler(tmp_path, address),
         worker(tmp_path, address),
@@ -186,12 +197,11 @@ def test_one_sum_comes_here_and_large_vectors_bypass_the_scheduler(tmp_path, ima
         distributed.Client(address, timeout=60, set_as_default=False) as client,
     ):
         client.wait_for_workers(2)
-        monkeypatch.setattr(tcp, "read_bytes_rw", read_and_counted)
-        monkeypatch.setattr(tcp.TCP, "write", written_and_counted)
         checkpoint = saved_in(tmp_path / "checkpoint", saves)
+        count_bytes()
         DaskExecutor(client).fold(task, spans, ScatterBlock.absorb, listener=silent, checkpoint=checkpoint)
-        monkeypatch.undo()
+        counts = counted_bytes()
     assert len(saves) >= SPANS // RUN, "workers have written their sums"
-    assert state <= sum(received) <= 1.2 * state
-    assert 0 < sent[address] <= 0.01 * state
-    assert sum(sent.values()) >= vectors.nbytes
+    assert state <= counts["received"] <= 1.2 * state
+    assert 0 < counts[f"sent to {address}"] <= 0.01 * state
+    assert counts["sent"] >= vectors.nbytes

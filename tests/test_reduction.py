@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
+import weakref
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streampca.execution.panels import ArrayForm, PanelArray
 from streampca.execution.reduction import MOST_HELD, RUN, Node, Reduction, Tree
 
 
@@ -114,3 +118,32 @@ def test_as_many_sums_travel_as_there_are_workers(runs, seed):
     assert travelled <= 2 * runs
     assert most <= MOST_HELD
     assert time < RUN * 1.05 + 1.06 + 0.01 * (runs + 8)
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("shape", [(7, 9), (30,), (3, 4, 5), (0, 4)])
+def test_an_array_of_another_process_is_added_by_panels_of_which_two_are_here(order, shape):
+    rng, read, most = np.random.default_rng(0), [], []
+    there, here = (np.asarray(rng.normal(size=shape), order=order) for _ in range(2))
+
+    def begin(index):
+        panel = there[index].copy()
+        assert panel.nbytes <= 160
+        read.append(weakref.ref(panel))
+        most.append(sum(other() is not None for other in read))
+        return lambda: panel
+
+    array, expected = PanelArray(ArrayForm.of(there), 160, begin), here + there
+    left, right = here.copy(order=order), here.copy(order=order)
+    result = left
+    result += array
+    assert result is left
+    np.testing.assert_array_equal(left, expected)
+    result = array
+    result += right
+    assert result is right
+    np.testing.assert_array_equal(right, expected)
+    most_read = list(most)
+    np.testing.assert_array_equal(array * 2.0, there * 2.0)
+    np.testing.assert_array_equal(array.T[:1], there.T[:1])
+    assert max(most_read, default=0) == min(2, len(ArrayForm.of(there).panels(160)))

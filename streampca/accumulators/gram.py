@@ -17,6 +17,7 @@ import numpy as np
 from scipy.linalg import blas
 
 from ..arrays import Array, Float64, is_sparse
+from ..execution.panels import owned
 from ..execution.threads import map_in_threads
 from ..planning.memory import CHECK_FEATURES
 from .exact_products import EXACT_SUMS_BELOW, ExactProducts, SumCheck, holds_whole_numbers
@@ -361,7 +362,7 @@ class Gram(Accumulator):
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
         new._check.restore(state)
         new.n_features, new._probes = int(state["n_features"]), GramProbes.from_state(state)
-        new._gram = np.array(state["gram"], dtype=np.float64, order="F", copy=copy or None)
+        new._gram = owned(state["gram"], copy=copy, dtype=np.float64, order="F")
         return new
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from ..arrays import Array, Float64, is_sparse
+from ..execution.panels import owned
 from ..execution.threads import map_in_threads
 from ..planning.memory import CHECK_FEATURES
 from .centering import mean_parts
@@ -295,7 +296,7 @@ class GramBlock(Accumulator):
             device=device,
         )
         new.n_features = int(state["n_features"])
-        new._sum.values = np.array(state["product"], copy=copy or None)
+        new._sum.values = owned(state["product"], copy=copy)
         if new._measured is not None:
             new._measured = GramProbes.from_state(state)
         return new

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Array, Float64
+from ..execution.panels import owned
 from ..execution.threads import one_blas_thread
 from ..planning.blocks import Span, blocks_of
 from ..planning.memory import REGRESSED_FEATURES, REGRESSED_INVERSES, upper_entries
@@ -272,7 +273,9 @@ class ObservedRegression(Accumulator):
             held_out=float(state["held_out"]),
             seed=int(state["seed"]),
         )
-        restore_sums(new, state, (*_NUMBERS, *_SUMS), copy=copy)
+        restore_sums(new, state, _NUMBERS)
+        for name in _SUMS:
+            setattr(new, name, owned(state[name], copy=copy))
         return new
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg import blas
 
 from ..arrays import Array, Float64, is_sparse, rows_of
+from ..execution.panels import owned
 from ..planning.memory import CENTRE_ROWS
 from .centering import split
 from .exact_products import EXACT_BELOW, EXACT_SUMS_BELOW, ExactProducts, SumCheck, holds_whole_numbers
@@ -412,5 +413,5 @@ class Scatter(Moments, Accumulator):
         new.n_on_integer_units = int(state["n_on_integer_units"])
         new._unprobed, new.slack = "unprobed" in state, float(state["slack"])
         new._centre = np.array(state["centre"], dtype=np.float64)
-        new._scatter = np.array(state["scatter"], dtype=np.float64, order="F", copy=copy or None)
+        new._scatter = owned(state["scatter"], copy=copy, dtype=np.float64, order="F")
         return new

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.linalg import blas
 
 from ..arrays import Array, Float64, rows_of
+from ..execution.panels import owned
 from ..planning.memory import PROBES_OF_PASS
 from .centering import split
 from .finite import not_finite
@@ -172,5 +173,5 @@ class ScatterBlock(Moments, Accumulator):
             device=device,
         )
         new._restore_moments(state)
-        new._sum.values = np.array(state["product"], copy=copy or None)
+        new._sum.values = owned(state["product"], copy=copy)
         return new

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ..arrays import Array, Float64
 from ..errors import DataError
+from ..execution.panels import owned
 from ..planning.memory import PROBES_OF_PASS
 from .finite import MOST_DOUBLE
 from .gram_probes import remove_mean_part, sample_directions
@@ -285,7 +286,7 @@ class SymmetricBlock(Accumulator):
             product_rows=int(state["product_rows"]),
             seed=int(state["seed"]),
         )
-        new._product = np.array(state["product"], copy=copy or None)
+        new._product = owned(state["product"], copy=copy)
         if measured:
             arrays: dict[str, Any] = {
                 name: np.array(value) if np.ndim(value) else value for name, value in measured.items()
@@ -335,5 +336,5 @@ class SymmetricRows(Accumulator):
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
         """Return the accumulator whose `state` this is; without `copy` its matrix is taken over."""
         new = cls(0, distances=bool(state["distances"]))
-        new.matrix = np.array(state["matrix"], copy=copy or None)
+        new.matrix = owned(state["matrix"], copy=copy)
         return new

@@ -23,18 +23,20 @@ from ..errors import ClusterError, ClusterLostError
 from ..events import Listener, Resumed, silent
 from ..planning.blocks import Span
 from ..signals import safe_point, stop_asked
-from ..units import KIB, counted, format_seconds
+from ..units import KIB, MIB, counted, format_seconds
 from .cluster_options import TIMEOUT
 from .fold import STALLED, warning_of_stalls
 from .packing import Packed, packed
+from .peer_sums import GoneError, PeerSum
 from .reduction import Addition, Node, Reduction, Tree
-from .sums_checkpoint import GoneError, SumsCheckpoint
+from .sums_checkpoint import SumsCheckpoint
 from .task import A, Checkpointer, SavedPartial, Task
 from .worker import State, UsedError, fold_span, identity, is_whole, merge_states
 from .workers import Workers, budget_within
 
 LISTEN = 0.5  # most seconds to wait for a message before workers are looked up again
 MOST_BY_SCHEDULER = 64 * KIB  # larger values go to a worker, and from worker to worker
+PANEL = 128 * MIB  # most bytes of another worker's array that are read at a time; two are held
 LEAST_PLANNED = 2  # workers that a plan is made for at least, as others can join
 
 
@@ -245,16 +247,22 @@ class _Fold(Generic[A]):
         """Send a job to its worker, and to no other one."""
         if self._work is None:
             self._work = self._sent(packed((self._task, self._merge)))
-        left, right = (None if part is None else self._sums[part] for part in (job.left, job.right))
         options = {"workers": [worker], "allow_other_workers": False, "pure": False}
         if job.span is None:
+            left, right = (
+                self._sums[part] if self._reduction.held[part] == worker else PeerSum(self._sums[part].key, PANEL)
+                for part in job.inputs
+            )
             key = f"{self._name}-merge-{job.result.first}-{job.result.last}-{next(self._numbers)}"
             return self._client.submit(merge_states, self._work, left, right, key=key, **options)
+        before = None if job.left is None else self._sums[job.left]
         span, saved = self._spans[job.span], self._saved_within(job.span)
         start, state = (span.start, None) if saved is None else (saved.at, self._sent(packed(saved.state)))
         where, address = (start, span.stop), (self._name, job.span)
         key = f"{self._name}-span-{job.span}-{next(self._numbers)}"
-        return self._client.submit(fold_span, self._work, left, state, where, self._ahead, address, key=key, **options)
+        return self._client.submit(
+            fold_span, self._work, before, state, where, self._ahead, address, key=key, **options
+        )
 
     def _sent(self, value: Packed) -> Future:
         """Send a value to workers: a small one by the scheduler, which sends it again when a worker is lost."""
@@ -307,10 +315,10 @@ class _Fold(Generic[A]):
         error = future.exception() if future.status == "error" else None
         if not isinstance(error, UsedError):
             future.result()
-        # A worker was lost while this job ran. It was cancelled too late: its sum had been absorbed into another one.
+        # A worker was lost while this job, or one that was cancelled too late, used its sum or another one.
         del self._running[worker]
-        job = self._reduction.give_back(worker)
-        self._forget([part for part, name in ((job.left, "left"), (job.right, "right")) if part and name == str(error)])
+        job, used = self._reduction.give_back(worker), str(error).split()
+        self._forget([part for part, name in ((job.left, "left"), (job.right, "right")) if part and name in used])
         return {*self._workers.present()}
 
     def _is_work_lost(self) -> bool:

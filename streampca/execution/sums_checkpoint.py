@@ -22,6 +22,7 @@ from ..planning.blocks import Span
 from ..signals import stop_asked
 from .checkpoint import PATIENCE, RemoteSave
 from .checkpoint_file import CheckpointFile
+from .peer_sums import GoneError
 from .reduction import Node
 from .task import A, Checkpointer, RemoteSum
 from .worker import State, write_sum
@@ -31,10 +32,6 @@ LEAST_FETCHING = 1.0  # ... after so many seconds of it
 ASK = 0.5  # seconds between looks whether workers have written
 
 Note = Callable[[CheckpointFile, float], None]
-
-
-class GoneError(Exception):
-    """The worker that held a sum is gone, or has begun to add to the sum."""
 
 
 class _Writing(NamedTuple):

@@ -26,6 +26,7 @@ from .checkpoint_file import CheckpointFile
 from .compute import held, leave_thread
 from .fold import Partial, fold_partial
 from .packing import Packed, unpacked
+from .peer_sums import GoneError, PeerReader, PeerSum, is_by_panels
 
 State = dict[str, npt.NDArray[Any]]
 
@@ -37,7 +38,7 @@ _ONE_WRITTEN = threading.Lock()  # a job waits until the sums that it is going t
 
 
 class _CancelledError(Exception):
-    """The span was cancelled."""
+    """The job was cancelled."""
 
 
 def dask_setup(worker: Worker) -> None:
@@ -51,7 +52,7 @@ def identity(value: Packed) -> Packed:
 
 
 class UsedError(Exception):
-    """An input of a job, "left" or "right", was absorbed by another job, which was cancelled too late."""
+    """An input of a job, "left" or "right", or both, is gone, or was absorbed by a job that was cancelled too late."""
 
 
 @messages_at(Door.UNKNOWN)
@@ -92,12 +93,38 @@ def fold_span(
 
 
 @messages_at(Door.UNKNOWN)
-def merge_states(work: Packed, left: State, right: State) -> State:
-    """Absorb the right sum into the left one, and return the state of the result; both are used up."""
-    with _working(get_worker(), work) as (task, merge):
-        accumulator = task.restore(_taken(left, "left"))
-        merge(accumulator, task.restore(_taken(right, "right")))
+def merge_states(work: Packed, left: State | PeerSum, right: State | PeerSum) -> State:
+    """Absorb the right sum into the left one, one of which may be another worker's, and return the state of the result.
+
+    Sums of this worker are used up.
+    """
+    worker = get_worker()
+    inputs = {"left": left, "right": right}
+    cancelled = _cancellation_check(worker)
+    readers = {name: PeerReader(worker, part, cancelled) for name, part in inputs.items() if isinstance(part, PeerSum)}
+    with _working(worker, work) as (task, merge):
+        states: dict[str, State] = {}
+        for name, reader in readers.items():  # first, so that nothing has changed if another worker is gone
+            with _used_if_gone(name):
+                states[name] = reader.state()
+        unread = [readers[name] for name, state in states.items() if is_by_panels(state)]
+        for name, state in inputs.items():
+            if not isinstance(state, PeerSum):
+                states[name] = _taken(state, name)
+        with _used_if_gone(*inputs):
+            accumulator = task.restore(states.pop("left"))
+            merge(accumulator, task.restore(states.pop("right")))
+            for reader in unread:
+                reader.check_whole()
         return _state_of(accumulator)
+
+
+@contextmanager
+def _used_if_gone(*names: str) -> Iterator[None]:
+    try:
+        yield
+    except GoneError:
+        raise UsedError(" ".join(names)) from None
 
 
 async def write_sum(key: str, save: RemoteSave, dask_worker: Worker) -> CheckpointFile | bool:
@@ -161,7 +188,7 @@ def _opened(work: Packed) -> Any:
 
 def _progress_report(worker: Worker, partial: Partial[Any], address: tuple[str, int]) -> Callable[[], None]:
     """Return a function to call after every block, which reports progress and ends a cancelled span."""
-    (topic, number), key = address, worker.get_current_task()
+    (topic, number), cancelled = address, _cancellation_check(worker)
     last = time.monotonic()
 
     def report() -> None:
@@ -170,11 +197,21 @@ def _progress_report(worker: Worker, partial: Partial[Any], address: tuple[str, 
             return
         last = time.monotonic()
         worker.log_event(topic, [number, partial.at])
+        cancelled()
+
+    return report
+
+
+def _cancellation_check(worker: Worker) -> Callable[[], None]:
+    """Return a function that ends the current job of this thread if it was cancelled."""
+    key = worker.get_current_task()
+
+    def check() -> None:
         task = worker.state.tasks.get(key)
         if task is None or task.state == "cancelled":
             raise _CancelledError
 
-    return report
+    return check
 
 
 def installed(packages: Iterable[str]) -> dict[str, str]:
