@@ -44,6 +44,7 @@ _HOME = {
     "export_components": ".models.export",
     "is_graph": ".manifold.stored_graph",
     "verify": ".models.verify",
+    "storage_options": ".storage.remote",
     "NeighborGraph": ".manifold.neighbor_graph",
     "bootstrap": ".models.bootstrap",
     "Run": ".kinds.run",
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
     from .readers import Collection as Collection
     from .readers import open_collection as open_collection
     from .readers.windows import from_patches as from_patches
+    from .storage.remote import storage_options as storage_options
 
 
 def __getattr__(name: str) -> Any:

@@ -144,6 +144,16 @@ def _c_library() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
+def is_running(pid: int, since: float) -> bool:
+    """Return whether a process of this host runs that had been started at a time, in seconds of the epoch."""
+    try:
+        process = psutil.Process(pid)
+        # A number is given again to another process; times are rounded to seconds.
+        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() < since + 2
+    except psutil.NoSuchProcess:
+        return False
+
+
 def peak_resident() -> int:
     """Return the most bytes that this process held since a `PeakMeter` was made last; what it holds elsewhere."""
     return _status_bytes("VmHWM") or psutil.Process().memory_info().rss

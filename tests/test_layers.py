@@ -70,8 +70,8 @@ KNOWS = {
     "pyarrow": ("storage", "readers/source", "readers/score_tables"),
     "PIL": ("readers", "preprocessing/resize", "plot", "models"),
     "psutil": ("machine",),
-    "fsspec": ("readers",),
-    "aiohttp": ("readers",),
+    "fsspec": ("storage",),
+    "aiohttp": ("storage",),
 }
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -67,7 +70,9 @@ def test_a_second_process_is_refused_until_the_first_is_dead(data, name):
     try:
         assert ready.wait(60)
         before = {path: path.read_bytes() for path in Path("ck").iterdir()}
-        with pytest.raises(OutputError, match=rf"^(ck|m.zarr) is being written by process {first.pid} on \S+; wait"):
+        with pytest.raises(
+            OutputError, match=rf"^(ck|m.zarr) is being written by process {first.pid} on \S+, since [\d: -]+ UTC; wait"
+        ):
             call(name, heard.append)
         assert {path: path.read_bytes() for path in Path("ck").iterdir()} == before, "and nothing of it is touched"
     finally:
@@ -230,3 +235,68 @@ def test_a_run_killed_before_it_saved_leaves_nothing_in_the_way(data):
     (folder / locking.LOCK).write_text("999999 elsewhere")
     succeeded("fit", "x.npy", "-k", 2, "-q", "-o", "m.zarr")
     assert not [name for name in os.listdir() if "checkpoint" in name]
+
+
+# The command, on a file system without locks; with STUCK it never ends, once it has begun.
+WITHOUT_FLOCK = """#!{python}
+import os, time
+from pathlib import Path
+from streampca.__main__ import main
+from streampca.accumulators import Scatter
+from streampca.storage import locks
+
+locks._has_flock = lambda folder: False
+
+def update(*args, **options):
+    Path("stuck").touch()
+    time.sleep(600)
+
+if "STUCK" in os.environ:
+    Scatter.update = update
+main()
+"""
+
+
+@pytest.fixture
+def submit(tmp_path, monkeypatch):
+    """Return a function that starts a job of the array in docs/clusters.md, here, as SLURM does."""
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.random.default_rng(0).integers(0, 200, (200, 24), np.uint8))
+    page = (Path(__file__).parents[1] / "docs" / "clusters.md").read_text()
+    script, merge = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)[:2]
+    for before, after in {"/data/scans.zarr": "x.npy", "-k 50": "-k 2", "/scratch/": "", "6GiB": "64MiB"}.items():
+        script, merge = script.replace(before, after), merge.replace(before, after)
+    Path("streampca").write_text(WITHOUT_FLOCK.format(python=sys.executable))
+    os.chmod("streampca", 0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", "2")
+
+    def start(task, restarts=None, **variables):
+        job = {"SLURM_JOB_ID": str(4710 + task), "SLURM_ARRAY_TASK_ID": str(task), **variables}
+        job |= {} if restarts is None else {"SLURM_RESTART_COUNT": str(restarts)}
+        text = merge if task == 0 else script
+        return subprocess.Popen(["/bin/bash", "-c", text], env={**os.environ, **job}, stderr=subprocess.PIPE, text=True)
+
+    return start
+
+
+@pytest.mark.parametrize("restarts", [None, 1])
+def test_a_requeued_job_of_an_array_goes_on_at_once(submit, restarts):
+    first = submit(1, STUCK="1")
+    while not Path("stuck").exists():
+        assert first.poll() is None
+        time.sleep(0.05)
+    second = submit(1)
+    assert re.search(rf"process {first.pid} on \S+, job 4711_1, since .* UTC; wait", second.communicate()[1])
+    first.terminate()
+    time.sleep(0.2)
+    assert first.poll() is None, "SIGTERM does not end it"
+    first.kill()
+    first.communicate()
+    for jobs in ([(1, restarts), (2,)], [(0,)]):  # the parts, then the merge
+        processes = [submit(*job) for job in jobs]
+        complaints = [process.communicate(timeout=60)[1] for process in processes]
+        assert [process.returncode for process in processes] == [0] * len(jobs), complaints
+    whole = streampca.fit("x.npy", streampca.PCA(2, method="covariance"), memory="64 MiB")
+    np.testing.assert_array_equal(streampca.load("model.zarr").components, whole.components)
+    assert not [name for name in os.listdir() if "lock" in name]

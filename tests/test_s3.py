@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import io
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,20 +16,38 @@ import zarr
 from contract import WholeContract, everything, refused
 from PIL import Image
 
+import streampca
+from streampca.errors import ModelError, OutputError
 from streampca.readers import open_collection
 
 REASON = "pip install 's3fs>=2024.12' 'moto[s3]' flask-cors"
 s3fs = pytest.importorskip("s3fs", "2024.12", reason=REASON)
 server = pytest.importorskip("moto.server", reason=REASON, exc_type=ImportError)
+werkzeug_app = pytest.importorskip("moto.moto_server.werkzeug_app", reason=REASON)
+# The server that plays S3 leaves files of its own open.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+REQUESTS: Counter[tuple[str, str]] = Counter()  # that the server has had, by method and path
 
 
 @pytest.fixture(scope="module")
 def s3():
     """A file system of a new server, and nobody's credentials."""
     running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
     running.start()
     host, port = running.get_host_and_port()
     with pytest.MonkeyPatch.context() as patch:
+        answer = werkzeug_app.DomainDispatcherApplication.__call__
+
+        def counted(app, environment, start):
+            what = "COPY" if "HTTP_X_AMZ_COPY_SOURCE" in environment else environment["REQUEST_METHOD"]
+            REQUESTS[what, environment["PATH_INFO"]] += 1
+            return answer(app, environment, start)
+
+        patch.setattr(werkzeug_app.DomainDispatcherApplication, "__call__", counted)
         patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "testing")
@@ -105,3 +129,123 @@ def test_a_changed_file_is_seen_whatever_was_listed_before(bucket):
     changed = open_collection(put(elsewhere, "x.npy", values((20, 6, 5))))
     assert changed.shape == (20, 6, 5)
     assert changed.fingerprint() != before
+
+
+def requests(*, under):
+    """Count the requests since the last call by method, of paths that contain a text, and forget all."""
+    counts = Counter(method for (method, path), count in REQUESTS.items() if under in path for _ in range(count))
+    REQUESTS.clear()
+    return counts
+
+
+def test_a_chunk_is_one_request(bucket, tmp_path):
+    """In a process that has listed nothing, as a worker is."""
+    zarr.create_array(tmp_path / "x.zarr", data=values((40, 6, 5)), chunks=(1, 6, 5))
+    bucket.put(f"{tmp_path}/x.zarr/", "box/x.zarr", recursive=True)
+    for url, part, gets in (("s3://box/x.zarr", "/c/", 40), (put(bucket, "x.npy", values((40, 6, 5))), "x.npy", 2)):
+        collection = open_collection(url)
+        s3fs.S3FileSystem.clear_instance_cache()
+        REQUESTS.clear()
+        for start in (0, 20):
+            collection.read(slice(start, start + 20))
+        assert requests(under=part) == {"GET": gets}
+
+
+@pytest.fixture
+def model(bucket):
+    return streampca.fit(values(), n_components=2, output="s3://box/m.zarr")
+
+
+def test_a_model_in_a_bucket_is_that_in_memory(bucket, model):
+    loaded = streampca.load("s3://box/m.zarr", components=False)
+    np.testing.assert_array_equal(np.asarray(loaded.components), np.asarray(model.components))
+    np.testing.assert_array_equal(loaded.transform(values()), model.transform(values()))
+    assert bucket.ls("box", refresh=True) == ["box/m.zarr"]
+    bucket.rm("box/m.zarr/components/c", recursive=True)
+    with pytest.raises(ModelError, match=r"is damaged in components: .*c/0/0/0 is not there"):
+        streampca.load("s3://box/m.zarr")
+
+
+def test_workers_write_each_chunk_once(bucket):
+    x = values((2400, 40, 40))
+    model = streampca.fit(x[:50], n_components=2)
+    requests(under="")
+    model.write_reconstruction(put(bucket, "x.npy", x), "s3://box/i.zarr", workers=2, memory="64 MiB")
+    chunks = [count for (method, path), count in REQUESTS.items() if method == "PUT" and "/images/c/" in path]
+    assert set(chunks) == {1}
+    assert len(chunks) > 2
+    assert requests(under="/images/c/")["COPY"] == len(chunks)
+    np.testing.assert_allclose(everything("s3://box/i.zarr"), model.reconstruct(x), rtol=1e-4)
+
+
+KILLED = """
+import os, signal, sys
+import s3fs, streampca
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+put, copy, moment, copied = s3fs.S3FileSystem.pipe_file, s3fs.S3FileSystem.cp_file, sys.argv[1], []
+
+def counting(fs, *args, **options):
+    copied.append(args)
+    return die() if len(copied) == 2 else copy(fs, *args, **options)
+
+def written(fs, path, *args, **options):
+    put(fs, path, *args, **options)
+    if "scores/c/" in path:
+        die()
+
+if moment == "copy":
+    s3fs.S3FileSystem.cp_file = counting
+else:
+    s3fs.S3FileSystem.pipe_file = written
+streampca.load("s3://box/m.zarr").write_scores("s3://box/x.npy", "s3://box/s.zarr", overwrite=True)
+"""
+
+
+@pytest.mark.parametrize("moment", ["write", "copy"])
+def test_a_killed_run_leaves_the_old_scores_or_visibly_none(bucket, model, moment):
+    x = values((300, 6, 5))
+    url = put(bucket, "x.npy", x)
+    model.write_scores(x[:50], "s3://box/s.zarr")
+    assert subprocess.run([sys.executable, "-c", KILLED, moment], timeout=120).returncode == -signal.SIGKILL
+    if moment == "copy":
+        refused("s3://box/s.zarr", "matches no files")
+    else:
+        np.testing.assert_array_equal(everything("s3://box/s.zarr"), model.transform(x[:50]))
+    if moment == "copy":  # all was written: it only has to be brought to its place
+        with pytest.raises(OutputError, match="exists already"):
+            model.write_scores(url, "s3://box/s.zarr")
+    else:
+        model.write_scores(url, "s3://box/s.zarr", overwrite=True)
+    np.testing.assert_array_equal(everything("s3://box/s.zarr"), model.transform(x))
+    assert sorted(bucket.ls("box", refresh=True)) == ["box/m.zarr", "box/s.zarr", "box/x.npy"]
+
+
+def test_secrets_are_in_nothing_that_is_written(bucket, model):
+    for name in bucket.find("box"):
+        assert b"testing" not in bucket.cat_file(name)
+
+
+def test_options_reach_workers_and_nothing_that_is_written(bucket, monkeypatch, caplog, tmp_path):
+    """Credentials and address that are given in Python alone; the environment has others."""
+    monkeypatch.chdir(tmp_path)
+    x, secret = values((2400, 40, 40)), "hush-hush-key"
+    url, address = put(bucket, "x.npy", x), os.environ["AWS_ENDPOINT_URL"]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    s3fs.S3FileSystem.clear_instance_cache()
+    streampca.storage_options("s3://box", {"key": "somebody", "secret": secret, "endpoint_url": address})
+    try:
+        with caplog.at_level("DEBUG", "streampca"):
+            how = {"memory": "64 MiB", "checkpoint": "ck", "checkpoint_every": 0}
+            model = streampca.fit(url, n_components=2, output="s3://box/m.zarr", **how)
+            streampca.load("s3://box/m.zarr").write_scores(url, "s3://box/s.zarr", workers=2, **how)
+        np.testing.assert_allclose(everything("s3://box/s.zarr"), model.transform(x), rtol=1e-3)
+    finally:
+        streampca.storage_options("s3://box", None)
+        s3fs.S3FileSystem.clear_instance_cache()
+    assert secret not in caplog.text
+    assert secret not in repr(model) + str(model.provenance)
+    for name in bucket.find("box"):
+        assert secret.encode() not in bucket.cat_file(name)

@@ -12,8 +12,8 @@ from shell import pictures, refused, succeeded, typed
 
 import streampca
 from streampca.errors import RequestError
-from streampca.readers import remote
 from streampca.readers.views.columns import cells
+from streampca.storage import remote
 from streampca.storage.table_cells import as_cell, of_cell
 
 ESCAPE = "\x1b]0;owned\x07\x1b[31m"

@@ -300,6 +300,7 @@ def places(text):
         "graph": {"model": {"kind": "isomap", "graph": f"URL/{text}"}},
         "model": {"apply": f"URL/{text}", "model": {}, "output": {"scores": "s.npy"}},
         "updated model": {"update": {"model": f"URL/{text}"}},
+        "output": {"output": {"model": f"URL/{text}.zarr"}},
         "kind": {"model": {"kind": text}},
         "kernel": {"model": {"kind": "kernel-pca", "kernel": text}},
         "part": {"run": {"part": text}},
@@ -352,6 +353,12 @@ def test_urls_of_a_run_file_are_fetched_only_where_that_is_allowed(here, server,
     assert not asked
     refused("--allow-remote", code=1)
     assert asked
+
+
+def test_a_run_file_writes_to_urls_only_where_that_is_allowed(here, server):
+    run_file(**with_url(places("plain")["output"], server[0]))
+    assert "written only with --allow-remote" in refused()
+    assert "plain.zarr cannot be written" in refused("--allow-remote", code=1)
 
 
 def test_a_variable_is_replaced_everywhere_where_it_is_allowed(here, server):

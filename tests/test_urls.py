@@ -20,7 +20,8 @@ from sources import SOURCES
 
 from streampca import fit
 from streampca.errors import DuplicatesError, RequestError, SourceError, without_secrets
-from streampca.readers import open_collection, remote
+from streampca.readers import open_collection
+from streampca.storage import remote
 
 fsspec = pytest.importorskip("fsspec", reason="URLs are read with fsspec")
 pytest.importorskip("aiohttp", reason="fsspec speaks HTTP with aiohttp")

@@ -537,7 +537,7 @@ def _print_schema(context: click.Context, parameter: click.Parameter, is_given: 
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a key, e.g. model.n_components=20."
 )
 @option("run.overwrite", default=None)
-@click.option("--allow-remote", is_flag=True, help="Fetch URLs that the run file names.")
+@click.option("--allow-remote", is_flag=True, help="Read from and write to URLs that the run file names.")
 @click.option(
     "--allow-env",
     metavar="NAME",

@@ -49,7 +49,7 @@ def load_run(
     overrides : iterable of str
         ``"model.n_components=20"``: a dotted key and a YAML value, applied in order.
     allow_remote : bool, default=False
-        Accept URLs to be read, in the file and in lists that it names.
+        Accept URLs, in the file and in lists that it names.
     allow_env : collection of str
         Names of environment variables that are replaced in all texts, also in URLs and options of clusters; others are
         replaced in local paths and numbers only.
@@ -60,7 +60,7 @@ def load_run(
         If the file is missing, is not YAML, or has unknown or doubled keys or wrong values; if it names a scheduler's
         address or a command of a cluster; or a variable that is not set, or not allowed at its place.
     RequestError
-        If it names a URL to be read without `allow_remote`.
+        If it names a URL without `allow_remote`.
     """
     subject, data = f"run file {path}", _read(path)
     # The file alone is checked, before the user's own overrides: these may name commands and addresses.
@@ -137,15 +137,15 @@ def _types_in(annotation: Any) -> Iterator[Any]:
 
 
 def _check_remote(data: dict[str, Any], subject: str, *, allowed: bool) -> None:
-    """Refuse URLs to be read that a run file names, unless the command line allows them."""
+    """Refuse URLs that a run file names, unless the command line allows them."""
     if isinstance(collection := data.get("collection"), dict) and "allow_remote" in collection:
         raise ConfigError(f"{subject}: collection.allow_remote is for the command line; give --allow-remote there.")
     for section, values in data.items() if not allowed else ():
         if section == "apply":
             check_not_remote(values, subject)
-        elif section != "output" and isinstance(values, dict):  # outputs at URLs are refused at every door
+        elif isinstance(values, dict):
             for value in values.values():
-                check_not_remote(value, subject)
+                check_not_remote(value, subject, "written" if section == "output" else "fetched")
 
 
 def _refuse_foreign_code(data: dict[str, Any], subject: str) -> None:

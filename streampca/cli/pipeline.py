@@ -26,7 +26,7 @@ from ..fitting.seen import samples_added
 from ..kinds.run import Run
 from ..readers.collection import digest, fingerprint_of
 from ..storage.locks import output_lock
-from ..storage.outputs import noting_outputs, recover
+from ..storage.outputs import is_present, noting_outputs, recover
 from ..units import parse_bytes
 from .output_paths import OutputPaths
 from .run_arguments import (
@@ -111,7 +111,7 @@ def execute(run: RunFile, listener: Listener = silent) -> Result:
         try:
             return _execute_locked(run, outputs, listener)
         except Stopped as error:
-            if outputs.directory and any(map(os.path.lexists, outputs.files)):
+            if outputs.directory and any(map(is_present, outputs.files)):
                 error.exit_code = RESUMABLE  # the same command reuses the complete outputs of the directory
             raise
 
@@ -220,7 +220,7 @@ def _fate_of(job: _Job, path: str) -> tuple[str, str]:
 
 
 def _in_words(path: str, *, stands: bool = False) -> str:
-    return "stands" if stands else "to replace" if os.path.lexists(path) else "to write"
+    return "stands" if stands else "to replace" if is_present(path) else "to write"
 
 
 def _follow(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
@@ -304,7 +304,7 @@ class _Job:
         """True if the directory has a model, which may be that of an earlier run of the same request."""
         run, path = self.run, self.outputs.model
         is_replaced = run.apply or run.update.model or run.run.overwrite
-        return not is_replaced and bool(self.outputs.directory and path and os.path.lexists(path))
+        return not is_replaced and bool(self.outputs.directory and path and is_present(path))
 
     @cached_property
     def has_grown(self) -> bool:

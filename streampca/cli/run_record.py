@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import OutputError, SourceError, Stopped, first_line, readable
+from ..errors import OutputError, SourceError, Stopped, first_line, readable, without_secrets
 from ..events import Event, Listener, describe
 from ..execution.fingerprint import first_difference
 from ..readers.collection import digest, file_state
 from ..storage.disk import check_place, is_own, open_own, open_regular
 from ..storage.free_space import writing
 from ..storage.locks import BESIDE
-from ..storage.outputs import staged
+from ..storage.outputs import is_present, staged
+from ..storage.remote import is_file, is_url, state_numbers
 from .config import is_run_file
 from .run_file import RunFile
 
@@ -86,7 +87,7 @@ class Record:
     def is_own(self, path: str) -> bool:
         """Return whether what exists at a path is as runs of this directory left it."""
         entry = self._outputs.get(self._key(path))
-        if entry is None or not os.path.lexists(path):
+        if entry is None or not is_present(path):
             return False
         # A run that was ended after it began this output left the one before it, or the complete one.
         state = _state(path)
@@ -94,7 +95,7 @@ class Record:
 
     def is_begun(self, path: str) -> bool:
         """Return whether a run began an output and was ended without any, so that its checkpoint is one of ours."""
-        return not os.path.lexists(path) and UNFINISHED in self._outputs.get(self._key(path), {})
+        return not is_present(path) and UNFINISHED in self._outputs.get(self._key(path), {})
 
     def difference(self, path: str, settings: Mapping[str, Any]) -> str | None:
         """Return the first setting that decides a recorded output otherwise, in words; None if there is none."""
@@ -111,7 +112,7 @@ class Record:
         if not self.is_own(path) or self.difference(path, settings) is not None:
             return False
         files = self._outputs[self._key(path)][FILES]
-        return all(_state(os.path.join(self.folder or "", key)) == state for key, state in files.items())
+        return all(_state(self._place(key)) == state for key, state in files.items())
 
     def _is_unfinished(self, path: str) -> bool:
         """Return whether a run began to replace what exists at a path, and was ended before it did."""
@@ -126,7 +127,7 @@ class Record:
 
     def begin(self, path: str, settings: Mapping[str, Any]) -> None:
         """Record that an output is about to be written, so that a later run knows it for one of its own."""
-        before = _state(path) if os.path.lexists(path) else None
+        before = _state(path) if is_present(path) else None
         self._outputs[self._key(path)] = {SETTINGS: _plain(settings), FILES: {}, UNFINISHED: before}
         self._write()
 
@@ -153,7 +154,7 @@ class Record:
         """Remove the files of the record if no recorded output exists, and nothing else is in the directory."""
         folder = self.folder or ""
         names = {name for name in os.listdir(folder) if not name.endswith(BESIDE)}
-        if names <= {*RECORDS} and not any(os.path.lexists(os.path.join(folder, key)) for key in self._outputs):
+        if names <= {*RECORDS} and not any(is_present(self._place(key)) for key in self._outputs):
             for name in names:
                 os.unlink(os.path.join(folder, name))
 
@@ -164,7 +165,12 @@ class Record:
 
     def _key(self, path: str) -> str:
         """Return the name of a path in the record: relative to the directory, so that both may be moved together."""
+        if is_url(path):
+            return without_secrets(path)
         return os.path.relpath(os.path.realpath(path), os.path.realpath(self.folder or ""))
+
+    def _place(self, key: str) -> str:
+        return key if is_url(key) else os.path.join(self.folder or "", key)
 
 
 def identity_of_model(provenance: Mapping[str, Any]) -> str:
@@ -188,6 +194,9 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _state(path: str) -> list[int] | None:
     """Return the size and time of an output, which change when it is written again; None if it is gone."""
     try:
+        if is_url(path):
+            metadata = f"{path}/zarr.json"
+            return list(state_numbers([metadata if is_file(metadata) else path])[0])
         return list(file_state(os.path.join(path, "zarr.json") if os.path.isdir(path) else path))
     except SourceError:
         return None

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ..arrays import Array
@@ -25,6 +26,7 @@ from ..signals import stop_asked
 from ..storage.disk import check_place, expanded, is_own, named_beside
 from ..storage.locks import checkpoint_lock
 from ..storage.outputs import SCRATCH, discard
+from ..storage.remote import is_url
 from ..units import MIB, format_seconds
 from .checkpoint_file import CheckpointFile, is_checkpoint_file
 from .fingerprint import first_difference
@@ -432,7 +434,9 @@ def _scratch_within(folders: Iterable[str], record: Mapping[str, Any]) -> str | 
 
 
 def folder_beside(output: str) -> str:
-    """Return the folder of checkpoints beside an output."""
+    """Return the folder of checkpoints beside an output; of one at a URL, in the current directory."""
+    if is_url(output):
+        return f"{output.rstrip('/').rpartition('/')[2]}-{sha256(output.encode()).hexdigest()[:8]}{FOLDER}"
     return named_beside(output.rstrip("/")) + FOLDER
 
 

@@ -1,7 +1,7 @@
 """Packing of values for workers: pickled as dask does, with arrays out of band, which are not copied.
 
 Graphs of dask can hold lambdas and local functions, which plain pickling refuses. Packs are never stored: they go from
-a client to the workers of its own cluster.
+a client to the workers of its own cluster. Options of stores, which values do not hold, go with each.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Future
 from distributed.protocol import dask_deserialize, dask_serialize
+
+from ..storage.remote import given_options, storage_options
 
 
 class Packed(NamedTuple):
@@ -98,6 +100,7 @@ def _packed(value: Any, kind: type[_Pickler]) -> Packed:
     buffers: list[pickle.PickleBuffer] = []
     form = io.BytesIO()
     pickler = kind(form, protocol=5, buffer_callback=buffers.append)
+    pickler.dump(given_options())
     pickler.dump(value)
     return Packed(form.getvalue(), tuple(np.asarray(buffer.raw(), np.uint8) for buffer in buffers), pickler.waits)
 
@@ -106,4 +109,8 @@ def unpacked(pack: Packed) -> Any:
     """Return a new value that shares the arrays of a pack, read-only."""
     for array in pack.arrays:
         array.flags.writeable = False
-    return pickle.loads(pack.form, buffers=pack.arrays)  # noqa: S301 - from the scheduler, as the code that runs here
+    # From the scheduler, as the code that runs here.
+    unpickler = pickle.Unpickler(io.BytesIO(pack.form), buffers=pack.arrays)  # noqa: S301
+    for url, options in unpickler.load().items():  # first, as a value can open URLs
+        storage_options(url, options)
+    return unpickler.load()

@@ -38,7 +38,7 @@ from ..readers.weights import weights_digest
 from ..signals import stopping_on_signals
 from ..storage.components import ComponentWriter, UnfinishedComponents
 from ..storage.disk import expanded
-from ..storage.outputs import SCRATCH
+from ..storage.outputs import SCRATCH, is_present
 from .arguments import DEFAULT, arguments_of
 from .batches import fit_batches
 from .build_model import data_of, model_of, provenance_of
@@ -151,7 +151,7 @@ def output_of(run: Run, source: Any, *columns: Any) -> ModelOutput | None:
         return None
     path = expanded(run.output)
     check_apart([path], [*paths_of(source), *column_paths(*columns)])
-    return ModelOutput(path, run.overwrite, run.reuse and os.path.lexists(path))
+    return ModelOutput(path, run.overwrite, run.reuse and is_present(path))
 
 
 def carry_out(opened: Opened, run: Run, output: ModelOutput | None) -> Model:

@@ -6,7 +6,6 @@ when its turn comes, after hours perhaps, and with the outputs before it written
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -33,7 +32,7 @@ from ..readers.target import check_target
 from ..readers.weights import weights_digest
 from ..storage.disk import expanded
 from ..storage.free_space import check_free_spaces
-from ..storage.outputs import UNCOMPRESSED, partial_bytes
+from ..storage.outputs import UNCOMPRESSED, is_present, partial_bytes
 from .arguments import DEFAULT, arguments_of
 from .earlier_model import Fate, fate_of
 from .identity import identity_of
@@ -151,7 +150,7 @@ def foresee_model(
     path, checkpoint, part = expanded(str(run.output)), checkpointing_of(run), part_of(run.part)
     opened = _open(collection, kind, run, preparation, {"target": target, "sample_weight": sample_weight})
     fate = Fate(None, None, "")
-    if os.path.lexists(path):
+    if is_present(path):
         if run.reuse:
             fate = fate_of(path, opened, part, overwrite=run.overwrite)
             if fate.model is not None:

@@ -12,13 +12,13 @@ import numpy.typing as npt
 from ..arrays import Array
 from ..errors import BudgetError, SourceError, first_line
 from ..machine import memory_limit
-from ..readers import remote
 from ..readers.fits import read_first_image
 from ..readers.image_files.decode import Kind, format_kind, read_picture
 from ..readers.image_files.find import MANY
 from ..readers.image_files.names import ending
 from ..readers.npy import read_header
 from ..readers.stored.files import opened
+from ..storage import remote
 from ..storage.disk import expanded
 from ..units import MIB, budget_size, format_bytes
 from .preparation import is_mask

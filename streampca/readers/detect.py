@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import SourceError
+from ..storage import remote
 from ..storage.disk import open_regular
-from . import remote
 from .image_files.find import IMAGES, MANY, has_images
 from .image_files.names import ending, natural
 from .silence_decoders import quiet

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from ..arrays import Array
 from ..errors import DuplicatesError, without_secrets
+from ..storage.remote import is_url
 from ..units import counted
 from .collection import Collection, digest, file_and_key
 from .coordinates import tells_series
 from .dates import DAY, Dates, dates_in, dates_of
 from .image_files.listing import Listing
-from .remote import is_url
 
 LAST_DAY = 1e11  # days from 1970; larger numbers are not dates, and their milliseconds overflow 64-bit integers
 ERROR, FIRST, ALL = "error", "first", "all"

@@ -17,9 +17,9 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import SourceError
+from ..storage import remote
 from ..storage.disk import open_regular
 from ..units import MIB, format_shape
-from . import remote
 from .collection import Collection
 from .image_files.opened_image import OpenedImage, check_size, decoding
 from .stored.array import ArrayCollection, StoredArray

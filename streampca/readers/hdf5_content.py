@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 
 from ..errors import SourceError, StreampcaError, first_line
-from . import remote
+from ..storage import remote
 from .hdf5_growth import mode_of, ways_to_open
 from .stored import cf
 from .stored.array import MOST_COUNTED, check_written

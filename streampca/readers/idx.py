@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import SourceError
-from . import remote
+from ..storage import remote
 from .collection import Collection, refuse_key
 from .stored.array import ArrayCollection
 from .stored.files import is_gzip, opened, size_of, unzipped

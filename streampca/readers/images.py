@@ -17,6 +17,7 @@ from ..arrays import Array
 from ..errors import RequestError, SourceError, UnusedOptionError
 from ..storage.coordinate import Coordinate
 from ..storage.georeference import BAND, Georeference
+from ..storage.remote import is_url
 from ..units import MIB, format_shape
 from .collection import Collection, State, check_dtype, file_state, refuse_key
 from .common_dtype import ImageDtype
@@ -37,7 +38,6 @@ from .image_files.decode import Kind, format_kind, read_picture
 from .image_files.find import find_images
 from .image_files.listing import Listing, listing_in, read_table, write_table
 from .opener import Opener
-from .remote import is_url
 from .silence_decoders import quiet
 from .storage_record import Chunks, Storage
 from .stored.array import ArrayCollection, StoredArray

@@ -16,9 +16,9 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import SourceError
+from ..storage import remote
 from ..storage.coordinate import Coordinate, Described
 from ..storage.disk import open_regular
-from . import remote
 from .collection import Collection, check_dtype, check_shape
 from .coordinates import SERIES_ATTRIBUTES
 from .stored import cf

@@ -16,8 +16,8 @@ from typing import IO, Unpack
 from numpy.lib import format as npy_format
 
 from ..errors import SourceError
+from ..storage import remote
 from ..units import MIB, format_bytes
-from . import remote
 from .collection import Collection, check_dtype, refuse_key
 from .stored.array import ArrayCollection
 from .stored.files import ByteSource, StreamFile, check_kind, opened, positioned, size_of

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import RequestError, SourceError, nearest
+from ..storage import remote
 from ..storage.disk import expanded, open_regular
-from . import remote
 from .collection import Collection, file_and_key
 from .detect import is_array_files, is_zarr
 from .image_files.find import EXTENSIONS, MANY
@@ -45,8 +45,10 @@ def resolve_source(source: Any, *, allow_remote: bool = False) -> Any:
     return matches[0] if len(matches) == 1 else source
 
 
-def check_not_remote(paths: Any, subject: str) -> None:
+def check_not_remote(paths: Any, subject: str, verb: str = "fetched") -> None:
     """Refuse URLs among paths, a text or a list of texts, except those of files of this machine.
+
+    The verb says what is done with them.
 
     Raises
     ------
@@ -56,7 +58,7 @@ def check_not_remote(paths: Any, subject: str) -> None:
     for path in [paths] if isinstance(paths, str) else paths if isinstance(paths, list) else ():
         if isinstance(path, str) and remote.is_url(path) and not remote.is_local(path):
             raise RequestError(
-                f"{subject} names {path}, and URLs in it are fetched only with --allow-remote "
+                f"{subject} names {path}, and URLs in it are {verb} only with --allow-remote "
                 "(allow_remote=True); give that if you trust it, or take the URL out."
             )
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import SourceError, first_line
+from ..storage import remote
 from ..storage.table_cells import of_cell
 from ..storage.writers import ATTRIBUTE, CSV_DIGITS, PARQUET, SAMPLE
 from ..units import MIB
-from . import remote
 from .collection import Collection, State, refuse_key
 from .stored.array import ArrayCollection, StoredArray
 from .stored.files import FileStates, opened

@@ -22,10 +22,10 @@ import tifffile
 from .. import machine
 from ..arrays import Array
 from ..errors import SourceError
+from ..storage import remote
 from ..storage.coordinate import Coordinate
 from ..storage.georeference import BAND, SIDES, georeference_of
 from ..units import MIB, format_shape
-from . import remote
 from .collection import Collection, State, check_dtype, digest, refuse_key, with_nan
 from .common_dtype import ImageDtype, common_dtype, dtype_remedy
 from .coordinates import CHECK, is_checked

@@ -18,6 +18,7 @@ import zarr
 from .. import machine
 from ..arrays import Array
 from ..errors import RequestError, SourceError, without_secrets
+from ..storage import remote
 from ..storage.bounded_zarr import bounded, codec_name, limited_store
 from ..storage.coordinate import Coordinate, Described
 from ..storage.integrity import read_model, reason_of
@@ -25,7 +26,6 @@ from ..storage.stored_names import original_names, renamed_axes, renamed_coordin
 from ..storage.writers import ATTRIBUTE, SAMPLE_AXIS
 from ..storage.zarr_concurrency import chunks_at_once
 from ..units import MIB
-from . import remote
 from .collection import MOST_STATES, Collection, State, check_dtype, digest, group_size, span_of
 from .silence_decoders import quiet
 from .stored import cf
@@ -346,25 +346,13 @@ def _stat(path: str) -> tuple[int, int] | None:
 def _open_node(source: str) -> Any:
     try:
         with quiet():
-            return zarr.open(store=_store(source) if remote.is_url(source) else limited_store(source), mode="r")
+            return zarr.open(store=limited_store(source), mode="r")
     except SourceError:
         raise
     except Exception as error:  # see reason_of
         if remote.is_url(source) and not isinstance(error, _DAMAGE):
             raise remote.failure(source, error) from error
         raise broken(source, error) from error
-
-
-def _store(url: str) -> Any:
-    """Return a store that calls the process's one file system in threads.
-
-    fsspec's asynchronous file systems are avoided: nothing closes their connections, and each belongs to the event loop
-    that made it.
-    """
-    fs, path = remote.filesystem(url)
-    from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
-
-    return zarr.storage.FsspecStore(AsyncFileSystemWrapper(fs, asynchronous=True), read_only=True, path=path)
 
 
 def _array_at(node: Any, name: str, label: str) -> Any:

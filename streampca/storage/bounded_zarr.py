@@ -30,10 +30,12 @@ from numcodecs.compat import ensure_contiguous_ndarray
 from zarr.abc.codec import BytesBytesCodec
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.codecs import ShardingCodec, VLenBytesCodec, VLenUTF8Codec
-from zarr.storage import LocalStore, StorePath, WrapperStore
+from zarr.storage import FsspecStore, LocalStore, StorePath, WrapperStore
 
 from ..units import MIB, format_bytes
 from .disk import open_regular
+from .remote import is_url
+from .zarr_urls import zarr_store
 
 SLACK = 64 * 2**10  # bytes that codecs can add to a chunk: headers, checksums, values that do not compress
 FILTERED = 8  # largest factor by which the filters of format 2 lengthen values before they are compressed
@@ -111,9 +113,12 @@ class LimitedStore(WrapperStore[LocalStore]):
             return prototype.buffer.from_bytes(file.read(count))
 
 
-def limited_store(path: str) -> LimitedStore:
-    """Return a local folder as a read-only store with metadata of limited size."""
-    return LimitedStore(LocalStore(path, read_only=True))
+def limited_store(path: str, *, sealed: bool = False) -> LimitedStore | FsspecStore:
+    """Return a local folder as a read-only store with metadata of limited size, or the store behind a URL.
+
+    Of `sealed` data at a URL every chunk was written: one that is missing is an error.
+    """
+    return zarr_store(path, sealed=sealed) if is_url(path) else LimitedStore(LocalStore(path, read_only=True))
 
 
 def bounded(array: Any) -> Any:

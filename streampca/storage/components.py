@@ -43,6 +43,7 @@ from .integrity import (
     reason_of,
 )
 from .outputs import discard
+from .remote import is_url
 from .tiling import Mask, Tiling
 from .writers import (
     ATTRIBUTE,
@@ -296,7 +297,7 @@ class StoredComponents:
         cls, path: str, array: zarr.Array[Any], piece_bytes: int = PIECE, *, digest: str | None, name: str = NAME
     ) -> StoredComponents:
         """Describe an open array that will be read from a path, which can be relative to the present folder."""
-        place = path if "://" in path else os.path.abspath(path)
+        place = path if is_url(path) else os.path.abspath(path)
         return cls(place, array.shape, array.dtype, piece_bytes, identity_of(array), digest, name)
 
     @property
@@ -350,7 +351,7 @@ class StoredComponents:
         """
         try:
             place = os.path.join(self.path, self.array_name)
-            array: Any = zarr.open_array(place if "://" in place else limited_store(place), mode="r", zarr_format=3)
+            array: Any = zarr.open_array(limited_store(place, sealed=self.digest is not None), mode="r", zarr_format=3)
             # Another model can have taken the path since this one was opened.
             if (array.shape, array.dtype, identity_of(array)) != (self.shape, self.dtype, self.identity):
                 raise self._another()
@@ -389,7 +390,7 @@ class StoredComponents:
         return ModelError(f"{self.path} is another model than was opened; load it again.")
 
     def _check_is_there(self) -> None:
-        if "://" not in self.path and not os.path.exists(self.path):
+        if not is_url(self.path) and not os.path.exists(self.path):
             raise ModelError(f"{self.path} is no longer there; load the model from where it is now.") from None
 
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from ..errors import OutputError, SourceError
+from . import remote
 
 LONGEST_NAME = 255  # bytes, of Linux's and macOS's file systems
 LONGEST_ENDING = 32  # bytes that are added to an output's name for what lies beside it
@@ -26,8 +27,8 @@ _NO_LINK, _NO_WAIT = os.O_NOFOLLOW, os.O_NONBLOCK
 
 
 def expanded(path: str | os.PathLike[str]) -> str:
-    """Return a path as text, its leading ``~`` or ``~user`` replaced by the home folder."""
-    return os.path.expanduser(os.fspath(path))
+    """Return a path as text, ``~`` or ``~user`` at its start replaced by the home folder; of a ``file://`` URL too."""
+    return remote.local_path(os.path.expanduser(os.fspath(path)))
 
 
 def named_beside(path: str) -> str:
@@ -52,7 +53,10 @@ def check_place(path: str) -> None:
         If it is a URL, or the nearest existing path above is not a folder, or is not writable.
     """
     if "://" in path:
-        raise OutputError(f"{path} cannot be written: outputs are files and folders; give a path, and copy it there.")
+        raise OutputError(
+            f"{path} cannot be written: only models, graphs, scores, images and copies are written to URLs; give a "
+            "path, and copy it there."
+        )
     above = os.path.dirname(os.path.abspath(path))
     while not os.path.lexists(above):
         above = os.path.dirname(above)
@@ -113,6 +117,28 @@ def open_regular(
         file.close()
         raise
     return file
+
+
+def is_file(path: str) -> bool:
+    """Return whether there is a file at a path or URL."""
+    return remote.is_file(path) if remote.is_url(path) else os.path.isfile(path)
+
+
+def file_bytes(path: str, most: int) -> bytes:
+    """Return the bytes of a file at a path or URL, up to one more than `most`.
+
+    Raises
+    ------
+    OSError
+        As `open_regular`; FileNotFoundError if nothing is at a URL.
+    """
+    if remote.is_url(path):
+        if not (content := remote.first_bytes(path, most + 1)):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return content
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        return bytes(file.read(min(size, most) + 1))  # `read` allocates what it is asked for
 
 
 def _check_content(path: str | os.PathLike[str], handle: int) -> None:

@@ -33,8 +33,10 @@ from ..planning.boxes import Box, tiles_of
 from ..signals import safe_point
 from ..units import MIB, budget_size, format_bytes
 from .bounded_zarr import MOST_METADATA, TEXT_CODECS, bounded, limited_store
-from .disk import check_regular, named_beside, open_regular
+from .disk import check_regular, file_bytes, is_file, named_beside
+from .object_store import is_taking_place
 from .outputs import REPLACED
+from .remote import is_url
 from .writers import ATTRIBUTE, files_of
 
 Result = TypeVar("Result")
@@ -141,11 +143,9 @@ def metadata_digest(path: str) -> str:
 
 def read_json(path: str) -> Any:
     """Return the contents of a file of metadata; raises ValueError if it is too long, and errors of parsing."""
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        text = file.read(min(size, MOST_METADATA) + 1)  # `read` allocates what it is asked for
-    if max(size, len(text)) > MOST_METADATA:
-        raise ValueError(f"metadata take at most {format_bytes(MOST_METADATA)}, and it has {format_bytes(size)}")
+    text = file_bytes(path, MOST_METADATA)
+    if len(text) > MOST_METADATA:
+        raise ValueError(f"metadata take at most {format_bytes(MOST_METADATA)}, and it has more")
     return json.loads(text.decode("utf-8"))
 
 
@@ -165,8 +165,11 @@ def check_metadata(path: str, name: str, digest: str | None) -> None:
 def absent_chunk(array: Any, folder: str, box: Box | None = None) -> str | None:
     """Return the key of the first chunk or shard of a box of an array without a file; None if all exist.
 
-    `folder` is that of the array; the box is the whole array by default. Cost: a few microseconds per file.
+    `folder` is that of the array; the box is the whole array by default. Cost: a few microseconds per file. None are
+    looked up behind a URL, where reading notices them (`SealedStore`).
     """
+    if is_url(folder):
+        return None
     whole = tuple(slice(0, length) for length in array.shape)
     for file in files_of(array, folder, whole if box is None else box):
         if not os.path.exists(file):
@@ -316,13 +319,15 @@ def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL, *, memo
     ModelError
         If it is missing, incomplete, damaged, of another kind, or of a newer format.
     """
+    if is_url(path):
+        _check_is_at_url(path, sort)
     # A replacement renames the old model aside, then the new one to its path.
-    if os.path.exists(aside := named_beside(path.rstrip("/")) + REPLACED) and not os.path.exists(path):
+    elif os.path.exists(aside := named_beside(path.rstrip("/")) + REPLACED) and not os.path.exists(path):
         raise ModelError(
             f"{path} does not exist: a run that was to replace it was killed. Run the same command again, or rename "
             f"{aside}, the {sort.noun} that was there."
         )
-    if not os.path.exists(path):
+    elif not os.path.exists(path):
         raise ModelError(
             f"{path} does not exist; give the folder of a {sort.noun}, as written by {sort.command} with -o (output)."
         )
@@ -349,12 +354,25 @@ def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL, *, memo
             raise ValueError("its checksums are missing")
         if _root_digest(document) != about[DIGESTS].get(METADATA):
             raise ValueError("its contents do not match its checksum")
-        group = zarr.open_group(limited_store(path), mode="r", zarr_format=3)
+        group = zarr.open_group(limited_store(path, sealed=True), mode="r", zarr_format=3)
         consolidated = group.metadata.consolidated_metadata
         if consolidated is None:
             raise ValueError("it does not contain the metadata of the arrays")
     metadata = consolidated.flattened_metadata
     return OpenModel(path, group, metadata, about, sort, memory_limit()[0] // 2 if memory is None else memory)
+
+
+def _check_is_at_url(url: str, sort: Sort) -> None:
+    """Refuse a URL where there is no model, which includes one that is not complete."""
+    if not is_file(os.path.join(url, METADATA)):
+        if is_taking_place(url):
+            raise ModelError(
+                f"{url} is not complete: the run that wrote it was killed, or is about to end. Wait for its end, or "
+                "run the same command again."
+            )
+        raise ModelError(
+            f"{url} holds no complete {sort.noun}; give the URL of one, as written by {sort.command} with -o (output)."
+        )
 
 
 def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:
@@ -373,7 +391,9 @@ def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:
         except ModelError as error:
             problem = error
             # Between the two renamings, retry; any other damage of an unchanged model is real.
-            being_replaced = before is None and os.path.exists(named_beside(path.rstrip("/")) + REPLACED)
+            being_replaced = before is None and (
+                is_taking_place(path) if is_url(path) else os.path.exists(named_beside(path.rstrip("/")) + REPLACED)
+            )
             if not being_replaced and _root_bytes(path) == before:
                 raise
         else:
@@ -385,9 +405,7 @@ def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:
 
 def _root_bytes(path: str) -> bytes | None:
     try:
-        with open_regular(os.path.join(path, METADATA)) as file:
-            size = os.fstat(file.fileno()).st_size
-            return bytes(file.read(min(size, MOST_METADATA) + 1))  # longer files are refused
+        return file_bytes(os.path.join(path, METADATA), MOST_METADATA)  # longer files are refused
     except OSError:
         return None
 
@@ -401,7 +419,7 @@ def _document(path: str, sort: Sort = MODEL) -> dict[str, Any]:
         If they are missing, or do not describe a group.
     """
     place, remedy = os.path.join(path, METADATA), f"Give a folder written by 'streampca {sort.command}'."
-    if not os.path.isfile(place):
+    if not is_url(path) and not os.path.isfile(place):
         what = f"it has no {METADATA}" if os.path.isdir(path) else "it is a file"
         try:
             check_regular(place)

@@ -3,7 +3,7 @@
 A lock is a file that names its holder. If the file system has locks (`flock`), the file is locked; the lock ends with
 the process that holds it, however that ends. Elsewhere, the file is created exclusively and refreshed as long as it is
 held; a file that was not refreshed for two minutes was left by a process that died, perhaps on another host, and is
-taken over.
+taken over. One of a process of this host that has ended, or of an earlier run of the same job, is taken over at once.
 
 The name can be predicted, so anyone who can write to the folder can put something else there, such as a link to a
 precious file. Only a file of one name that is empty or holds a signature is accepted as a lock; anything else is
@@ -16,8 +16,6 @@ import errno
 import fcntl
 import logging
 import os
-import re
-import socket
 import stat
 import tempfile
 import threading
@@ -28,9 +26,12 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from ..errors import OutputError, readable
+from ..errors import OutputError
 from .disk import check_place, named_beside, open_own
 from .free_space import problem_of
+from .lock_holder import LONGEST, Holder, refusal
+from .remote import is_url
+from .store_locks import StoreLock, locked_in_store
 
 LOCK = "at-work.lock"  # name of the lock's file in a folder of checkpoints
 BESIDE = ".streampca-lock"  # ending of the name of a lock beside an output
@@ -38,8 +39,6 @@ TURNS = 100  # tries to lock a file that others create and remove meanwhile, or 
 UNSIGNED = 0.01  # seconds between two tries; a holder signs at once, unless the disk is full
 REFRESHED = 30.0  # seconds between refreshes of a lock that is not a `flock`
 STALE = 120.0  # seconds without a refresh after which the holder is dead
-SIGNATURE = re.compile(rb"[0-9]+ \S*")  # process and host of a holder
-LONGEST = 400  # bytes of a signature
 
 _log = logging.getLogger("streampca")
 
@@ -71,14 +70,14 @@ class Lock:
         """Raise OutputError unless the lock `is_ours`."""
         if not self.is_ours:
             with open(open_own(self.path, os.O_RDONLY), "rb") as file:
-                raise OutputError(_refusal(self.subject, file.read(LONGEST)))
+                raise OutputError(refusal(self.subject, file.read(LONGEST)))
 
 
-_HELD: ContextVar[tuple[Lock, ...]] = ContextVar("locks on outputs that the running call holds", default=())
+_HELD: ContextVar[tuple[Lock | StoreLock, ...]] = ContextVar("locks on outputs that the running call holds", default=())
 
 
 @contextmanager
-def output_lock(path: str | None) -> Iterator[Lock]:
+def output_lock(path: str | None) -> Iterator[Lock | StoreLock]:
     """Lock an output for the block; a call that holds the lock can lock it again.
 
     Parameters
@@ -91,17 +90,21 @@ def output_lock(path: str | None) -> Iterator[Lock]:
     OutputError
         If another process or thread holds the lock; names that process.
     """
-    if path is None or "://" in path:  # nothing is written to a URL
+    if path is None:
         yield Lock("", "", None)
         return
-    bare = os.path.abspath(path)
-    place = os.path.join(os.path.realpath(os.path.dirname(bare)), os.path.basename(named_beside(bare)) + BESIDE)
+    bare = path.rstrip("/") if is_url(path) else os.path.abspath(path)
+    place = bare + BESIDE
+    if not is_url(path):
+        place = os.path.join(os.path.realpath(os.path.dirname(bare)), os.path.basename(named_beside(bare)) + BESIDE)
     # `flock` would refuse a second open file of the same process.
     held = next((lock for lock in _HELD.get() if lock.path == place), None)
     if held is not None:
         yield held
         return
-    with _locked(place, path.rstrip("/"), _missing_above(place)) as lock:
+    subject = path.rstrip("/")
+    locked = locked_in_store(place, subject) if is_url(path) else _locked(place, subject, _missing_above(place))
+    with locked as lock:
         # A context variable, so that calls inside this one see the lock and other threads do not.
         before = _HELD.set((*_HELD.get(), lock))
         try:
@@ -210,7 +213,7 @@ def _acquired(path: str, subject: str) -> tuple[int | None, bool]:
             raise OutputError(problem_of(subject, error)) from error
         if handle is not None:
             return handle, is_refreshed
-    raise OutputError(_refusal(subject, signed))
+    raise OutputError(refusal(subject, signed))
 
 
 def _has_flock(folder: str) -> bool:
@@ -253,7 +256,8 @@ def _created(path: str) -> int | None:
         with tempfile.TemporaryFile(dir=os.path.dirname(path)) as probe:
             # The file system's clock gives both times, as the clocks of two hosts can differ.
             age = os.fstat(probe.fileno()).st_mtime - state.st_mtime
-        if age < STALE:
+        holder = Holder.of(signed)
+        if age < STALE and not (holder and holder.is_past):
             raise _HeldError(signed)
         aside = f"{path}.{uuid.uuid4().hex[:8]}"
         os.rename(path, aside)  # only one of two processes that find it stale removes it
@@ -267,7 +271,7 @@ def _created(path: str) -> int | None:
 
 def _check_signature(content: bytes, path: str) -> None:
     """Refuse a file that holds anything but the signature of a lock."""
-    if content and (len(content) > LONGEST or not SIGNATURE.fullmatch(content)):
+    if content and Holder.of(content) is None:
         raise OutputError(_not_a_lock(path, "it holds something else"))
 
 
@@ -298,17 +302,9 @@ def _is_at(handle: int, path: str) -> bool:
 def _sign(handle: int) -> None:
     with suppress(OSError):  # on a full disk the lock stays unsigned
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()} {socket.gethostname()}".encode(), 0)
+        os.pwrite(handle, Holder.here().signature, 0)
 
 
 def _not_a_lock(path: str, reason: str) -> str:
     """Return a message on a file with the name of a lock that is not one, with the remedy."""
     return f"{path} cannot be taken for a lock: {reason[0].lower()}{reason[1:]}; remove it, or choose another place."
-
-
-def _refusal(subject: str, signed: bytes) -> str:
-    """Return a message that names the holder of a lock, with the remedy."""
-    # The signature is another's text: make it safe to print.
-    pid, _, host = readable(signed.decode(errors="replace")).partition(" ")
-    who = f"process {pid} on {host}" if host else "another process"
-    return f"{subject} is being written by {who}; wait until it ends, or end it, or choose another place."

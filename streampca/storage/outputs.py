@@ -16,15 +16,19 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
+from typing import IO, Any
 
 from numpy.lib import format as npy_format
 
 from ..errors import ChangedError, DataError, OutputError, RequestError
 from ..events import Listener, silent
-from .disk import bytes_on_disk, check_place, is_own, named_beside, open_regular, sync_folder
+from .bounded_zarr import MOST_METADATA
+from .disk import bytes_on_disk, check_place, file_bytes, is_file, is_own, named_beside, sync_folder
 from .free_space import check_free_space, writing
 from .locks import output_lock
+from .object_store import is_there, names_in, staged_at_url
+from .object_store import recover as recover_at_url
+from .remote import is_url, open_file
 from .tiff_pages import ENDINGS as TIFF
 from .tiff_pages import is_another_tiff
 from .writers import ATTRIBUTE, PARQUET, WRITERS, OutputArray, UnfinishedOutput, Writer, wait_for_writes
@@ -66,9 +70,10 @@ def open_writer(
     """
     with output_lock(path):
         suffix = check_output(path, table.name, overwrite=overwrite, axes=len(table.shape))
-        with staged(path, unfinished) as partial:
-            missing = table.most_bytes(suffix) - bytes_on_disk(partial)
-            check_free_space(path, missing, path, at_most=None if suffix in UNCOMPRESSED else listener)
+        with staged(path, unfinished, directly=suffix == ".zarr") as partial:
+            if not is_url(partial):
+                place, missing = partial if is_url(path) else path, table.most_bytes(suffix) - bytes_on_disk(partial)
+                check_free_space(place, missing, path, at_most=None if suffix in UNCOMPRESSED else listener)
             sink = WRITERS[suffix](partial, replace(table, path=path), unfinished)
             try:
                 yield sink
@@ -79,7 +84,7 @@ def open_writer(
 
 
 @contextmanager
-def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[str]:
+def staged(path: str, unfinished: UnfinishedOutput | None = None, *, directly: bool = False) -> Iterator[str]:
     """Yield the partial name to write an output under; renamed when the block ends without an error, else removed.
 
     What the output replaces stays until then. Folders above it are made. No other process writes it meanwhile; a caller
@@ -92,6 +97,8 @@ def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[st
     unfinished : UnfinishedOutput, optional
         A partial output to resume; reset if it does not match what is on disk. What is resumable when the block breaks
         off is not removed, unless because of its data.
+    directly : bool, default=False
+        Whether the writer of an output at a URL takes a URL. Otherwise it is written here, and sent when complete.
 
     Raises
     ------
@@ -99,14 +106,20 @@ def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[st
         If something cannot be written, or another process is writing it.
     """
     path = path.rstrip("/")
+    if is_url(path):
+        with output_lock(path) as lock, staged_at_url(path, unfinished, directly=directly) as partial:
+            yield partial
+            wait_for_writes()
+            lock.check()
+            _noted(partial, path)
+        return
     with writing(path), output_lock(path) as lock:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         partial = _partial(path, unfinished)
         try:
             yield partial
             lock.check()
-            if (note := _note.get()) is not None:
-                note(partial, path)
+            _noted(partial, path)
             _take_place(partial, path)
             if unfinished is not None:  # the checkpoint is removed next: the output must have its name by then
                 sync_folder(os.path.dirname(os.path.abspath(path)))
@@ -130,6 +143,11 @@ def noting_outputs(note: Callable[[str, str], None]) -> Iterator[None]:
         yield
     finally:
         _note.reset(token)
+
+
+def _noted(partial: str, path: str) -> None:
+    if (note := _note.get()) is not None:
+        note(partial, path)
 
 
 def partial_bytes(path: str) -> int:
@@ -191,6 +209,10 @@ def recover(path: str) -> None:
     OutputError
         If anything else has the name that such an output has: who knows it may have put a link there.
     """
+    if is_url(path):
+        with output_lock(path):
+            recover_at_url(path)
+        return
     aside = named_beside(path) + REPLACED
     if os.path.lexists(aside) and not os.path.lexists(path):
         with output_lock(path):
@@ -279,23 +301,31 @@ def check_file(
     OutputError
         If it is a folder, or as `check_existing`.
     """
+    if is_url(path):
+        check_place(path)
     recover(path)
     if os.path.isdir(path):
         raise OutputError(f"{path} is a folder; choose another output.")
     check_existing(path, what, overwrite=overwrite, is_another=lambda path: os.path.isfile(path) and is_another(path))
 
 
+def is_present(path: str) -> bool:
+    """Return whether there is anything at a path or URL."""
+    return is_there(path) if is_url(path) else os.path.lexists(path)
+
+
 def check_existing(path: str, what: str, *, overwrite: bool, is_another: Callable[[str], bool]) -> None:
     """Refuse an output where something else is, or where one must stay, or `check_place` refuses it."""
     recover(path)
-    if os.path.lexists(path):
+    if is_present(path):
         if is_another(path):
             raise OutputError(f"{path} exists and is not {what} written by streampca; choose another output.")
         if not overwrite:
             raise OutputError(
                 f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
             )
-    check_place(path)
+    if not is_url(path):
+        check_place(path)
 
 
 def _is_another(path: str, suffix: str, kind: str, axes: int | None) -> bool:
@@ -303,11 +333,11 @@ def _is_another(path: str, suffix: str, kind: str, axes: int | None) -> bool:
     if suffix == ".zarr":
         about = group_attribute(path)
         return about is None or about.get("kind") != kind
-    if not os.path.isfile(path):
+    if not is_file(path):
         return True
-    if suffix in TIFF or suffix == PARQUET:
-        return is_another_tiff(path) if suffix in TIFF else not _is_own_table(path)
-    with open(path, "rb") as file:
+    with open_file(path) if is_url(path) else open(path, "rb") as file:
+        if suffix in TIFF or suffix == PARQUET:
+            return is_another_tiff(file) if suffix in TIFF else not _is_own_table(file)
         if suffix == ".csv":
             first = file.readline(len(CSV_START))
             return bool(first) and first != CSV_START
@@ -320,12 +350,12 @@ def _is_another(path: str, suffix: str, kind: str, axes: int | None) -> bool:
     return dtype.kind != "f" or (len(shape) < 2 if wanted is None else len(shape) != wanted)
 
 
-def _is_own_table(path: str) -> bool:
+def _is_own_table(file: IO[bytes]) -> bool:
     """Return whether a file is a Parquet file of ours."""
     from pyarrow import ArrowInvalid, parquet
 
     try:
-        return ATTRIBUTE.encode() in (parquet.read_schema(path).metadata or {})
+        return ATTRIBUTE.encode() in (parquet.read_schema(file).metadata or {})
     except ArrowInvalid:
         return False
 
@@ -333,10 +363,14 @@ def _is_own_table(path: str) -> bool:
 def group_attribute(path: str) -> dict[str, Any] | None:
     """Return our root attribute of a Zarr group; None of anything else, and where others put files into it."""
     try:
-        with open_regular(os.path.join(path, "zarr.json"), "r", encoding="utf-8") as file:
-            about = json.load(file)["attributes"][ATTRIBUTE]
-        others = [name for name in os.listdir(path) if name != "zarr.json" and not name.startswith(".")]
-        own = all(os.path.isfile(os.path.join(path, name, "zarr.json")) for name in others)
+        document = json.loads(file_bytes(os.path.join(path, "zarr.json"), MOST_METADATA))
+        about = document["attributes"][ATTRIBUTE]
+        listed = names_in(path) if is_url(path) else os.listdir(path)
+        others = [name for name in listed if name != "zarr.json" and not name.startswith(".")]
+        if is_url(path):  # where each file is a request
+            own = {*others} <= {*document["consolidated_metadata"]["metadata"]}
+        else:
+            own = all(os.path.isfile(os.path.join(path, name, "zarr.json")) for name in others)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return about if own and isinstance(about, dict) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -115,12 +115,12 @@ def values_of(path: str) -> tuple[int, np.dtype[Any]]:
         return series.dataoffset, series.dtype.newbyteorder(file.byteorder)
 
 
-def is_another_tiff(path: str) -> bool:
-    """Return whether a file is a TIFF that was not written by `write_empty`."""
+def is_another_tiff(file: IO[bytes] | str) -> bool:
+    """Return whether an open file, or one at a path, is a TIFF that was not written by `write_empty`."""
     import tifffile
 
     try:
-        with tifffile.TiffFile(path) as file:
-            return file.pages.first.dtype != np.float32 or not (file.is_imagej or file.is_ome)
+        with tifffile.TiffFile(file) as tiff:
+            return tiff.pages.first.dtype != np.float32 or not (tiff.is_imagej or tiff.is_ome)
     except tifffile.TiffFileError:
         return False

@@ -28,11 +28,13 @@ from ..units import MIB
 from .coordinate import PACKING, Coordinate
 from .disk import UnsyncedFiles, sync_files
 from .georeference import GRID_MAPPING, reference_name
+from .remote import is_url
 from .stored_names import log_renamed, originals_of, renamed_axes, renamed_coordinates, stored_names
 from .table_cells import as_cell
 from .tiff_pages import ENDINGS as TIFF
 from .tiff_pages import page_layout, values_of, write_empty
 from .zarr_concurrency import chunks_at_once
+from .zarr_urls import to_write
 
 WRITES_END = 30.0  # seconds to wait for writes in progress
 ATTRIBUTE = "streampca"  # root attribute of every Zarr group that streampca writes
@@ -344,27 +346,29 @@ class ZarrWriter:
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         self._path, self._table, self._lock, self._is_shared = path, table, threading.Lock(), False
         self._unfinished = unfinished
-        self._unsynced = None if unfinished is None else UnsyncedFiles(os.path.dirname(os.path.abspath(path)))
+        is_synced = unfinished is not None and not is_url(path)  # stores keep what they have taken
+        self._unsynced = UnsyncedFiles(os.path.dirname(os.path.abspath(path))) if is_synced else None
         if unfinished is not None and unfinished.is_resumable:
             # The previous run can have died while Zarr was writing.
             remove_debris(path)
             self._open()
         else:
             log_renamed(table.renamed, table.path or path)
-            self._group = zarr.create_group(path, zarr_format=3)
+            self._group = zarr.create_group(to_write(path), zarr_format=3)
             self._array: Any = self._create()
             if self._unsynced is not None:
                 self._unsynced.add(os.path.join(path, name, "zarr.json") for name in ("", table.name))
 
     def _open(self) -> None:
-        self._group = zarr.open_group(self._path, mode="r+", zarr_format=3, use_consolidated=False)
+        self._group = zarr.open_group(to_write(self._path), mode="r+", zarr_format=3, use_consolidated=False)
         self._array = reopened(self._group, self._table.name)
 
     def __getstate__(self) -> dict[str, Any]:
         self._is_shared = True
         # The process that opened the output writes names and coordinates, which can be large.
         table = replace(self._table, names=None, attributes={}, coordinates={}, sample_coordinates={})
-        return {"path": os.path.abspath(self._path), "table": table, "syncs": self._unsynced is not None}
+        path = self._path if is_url(self._path) else os.path.abspath(self._path)
+        return {"path": path, "table": table, "syncs": self._unsynced is not None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._path, self._table, self._lock = state["path"], state["table"], threading.Lock()
@@ -497,7 +501,7 @@ def consolidate(path: str) -> None:
     """Gather all metadata of a group into its root, so that opening it reads one file."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Consolidated metadata", category=UserWarning)
-        zarr.consolidate_metadata(path)
+        zarr.consolidate_metadata(to_write(path))
 
 
 def files_of(array: Any, folder: str, box: Box) -> Iterator[str]:
@@ -527,7 +531,7 @@ def remove_debris(path: str) -> None:
 
 def _check_array(partial: str, table: OutputArray) -> None:
     """Raise OutputError unless an array that was written in shards has its shape, dtype and every chunk."""
-    written: Any = zarr.open_group(partial, mode="r", use_consolidated=False)[table.name]
+    written: Any = zarr.open_group(to_write(partial), mode="r", use_consolidated=False)[table.name]
     if written.shards is None:
         return
     # Zarr counts every chunk of an existing shard, including those past the array's end.

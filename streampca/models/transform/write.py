@@ -26,6 +26,7 @@ from ...readers import Collection
 from ...readers.collection import counting_dim, unchanged
 from ...readers.dates import timestamps
 from ...storage.coordinate import Coordinate
+from ...storage.remote import is_url
 from ...storage.writers import IN_ORDER, PARQUET, OutputArray, Writer
 from ..least_squares import least_squares_bytes
 from .by_features import ByFeatures, tiling_of
@@ -57,8 +58,8 @@ def write_projection(
     if _ending(path) == PARQUET:  # a partial Parquet file cannot be appended to: no checkpoint
         run, table = replace(run, checkpoint=None), _with_dates(table)
     with run_session("", run) as current:  # the output is locked where it is opened
-        if work.windows is not None or _ending(path) in IN_ORDER:
-            current = replace(current, executor=LocalExecutor())  # only one process can write rows in order
+        if work.windows is not None or _is_of_one_process(path):
+            current = replace(current, executor=LocalExecutor())
         executor, saved = current.executor, None
         if current.checkpointing is not None:
             saved = current.checkpoint(identity_of(work, table, path, run.budget))
@@ -93,6 +94,11 @@ def _table(work: Projection, model: str, dims: tuple[str, ...], coordinates: Map
 
 def _ending(path: str) -> str:
     return os.path.splitext(path)[1].lower()
+
+
+def _is_of_one_process(path: str) -> bool:
+    """Return whether only one process can write an output: rows in order, or a file that is sent to a URL."""
+    return _ending(path) in IN_ORDER or (is_url(path) and _ending(path) != ".zarr")
 
 
 def _with_dates(table: OutputArray) -> OutputArray:
@@ -164,8 +170,7 @@ def planned(work: Projection, path: str, memory: int | None, workers: int) -> Ap
     """Plan the blocks or pieces in which an output is written; pictures are assembled from whole windows only."""
     if work.windows is not None:
         return _plan_blocks(work, memory)
-    in_order = _ending(path) in IN_ORDER
-    threads = 1 if in_order or workers > 1 else machine.cores()
+    threads = 1 if _ending(path) in IN_ORDER or workers > 1 else machine.cores()
     try:
         return _plan_blocks(work, memory, threads, workers)
     except BudgetError:  # the components do not fit in memory beside a sample

@@ -11,10 +11,10 @@ import numpy as np
 
 from ...arrays import Array
 from ...errors import SourceError
+from ...storage import remote
 from ...storage.disk import open_regular
 from ...storage.georeference import Georeference
 from ...units import format_shape
-from .. import remote
 from ..detect import is_fits, is_tiff
 from ..fits import has_planes, open_fits_image
 from ..tags import TagRules

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import SourceError
 from ...signals import safe_point
-from .. import remote
+from ...storage import remote
 from ..idx import is_idx
 from ..system_folders import is_system_folder, matching
 from .listing import ListedFolders, Listing, settled, states_of

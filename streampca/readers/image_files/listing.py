@@ -21,8 +21,8 @@ import numpy as np
 
 from ...arrays import Array
 from ...errors import OutputError, RequestError
+from ...storage import remote
 from ...storage.disk import named_beside, open_regular
-from .. import remote
 from ..collection import State, group_size, span_of
 from ..tags import TagRules
 from .names import FileNames

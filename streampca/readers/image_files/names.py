@@ -11,7 +11,7 @@ from typing import overload
 import numpy as np
 
 from ...arrays import Array
-from .. import remote
+from ...storage import remote
 
 _DIGITS = re.compile(rb"([0-9]+)")
 

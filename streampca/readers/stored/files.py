@@ -19,8 +19,8 @@ import numpy as np
 
 from ...arrays import Array
 from ...errors import SourceError
+from ...storage import remote
 from ...storage.disk import check_regular, open_regular, read_at
-from .. import remote
 from ..collection import State, digest, file_state, group_size, span_of
 
 # Most bytes of one system call: Linux transfers at most 2^31 - 4096.

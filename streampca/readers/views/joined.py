@@ -24,6 +24,7 @@ from ...errors import DuplicatesError, EmptySelectionError, SourceError, Streamp
 from ...execution.threads import ordered_in_threads
 from ...kinds.opening import Opening
 from ...storage.coordinate import Coordinate
+from ...storage.remote import is_url
 from ...units import MIB, counted, format_shape
 from ..collection import Collection, Filled, Skipped, State, digest, encoded_states, group_size, span_of
 from ..common_dtype import WORKSPACE, common_dtype, dtype_remedy
@@ -43,7 +44,6 @@ from ..image_files.census import log_skipped, with_remedy
 from ..image_files.listing import Listing
 from ..opener import Opener
 from ..opening_record import ArrayAxes, GuessedAxes
-from ..remote import is_url
 from ..storage_record import Chunks, Storage
 from ..stored.files import Reopening, state_of
 from ..system_folders import log_left_out

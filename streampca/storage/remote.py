@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..errors import SourceError
+from ..errors import RequestError, SourceError, without_secrets
 from ..units import MIB, format_bytes
 
 # Seconds until a server must accept a connection, and between two pieces it sends: slow servers pass, silent ones fail.
@@ -37,6 +37,48 @@ _MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _STORES = frozenset(("s3", "gs", "abfs", "az"))
 # Keys under which file systems return the state of a file, besides its size.
 _STATES = ("etag", "last-modified", "lastmodified", "mtime", "updated", "generation", "created", "content-md5")
+
+
+# Options of file systems by the start of the URLs that they are for; of the process, as the caches of fsspec are.
+_GIVEN: dict[str, Mapping[str, Any]] = {}
+
+
+def storage_options(url: str, options: Mapping[str, Any] | None) -> None:
+    """Use options of a store for all URLs that begin with one, in this process and in the workers of its runs.
+
+    They are given to the file system of fsspec that opens these URLs, and are written nowhere. Commands, and Python by
+    default, use the environment variables and files of the store's own tools, and fsspec's configuration.
+
+    Parameters
+    ----------
+    url : str
+        Start of the URLs, such as ``s3://bucket``. Where several fit, the longest holds.
+    options : mapping of str to object, or None
+        Keywords of the file system, such as ``{"anon": True}`` or ``{"endpoint_url": ..., "key": ..., "secret": ...}``
+        of s3fs, which can be pickled; None forgets those that were given.
+
+    Raises
+    ------
+    RequestError
+        If it is no URL.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> streampca.storage_options("s3://open-data", {"anon": True})
+    >>> streampca.storage_options("s3://open-data", None)
+    """
+    if not is_url(url):
+        raise RequestError(f"url = {without_secrets(str(url))!r} is not a URL; give its start, such as s3://bucket.")
+    if options is None:
+        _GIVEN.pop(url, None)
+    else:
+        _GIVEN[url] = dict(options)
+
+
+def given_options() -> dict[str, Mapping[str, Any]]:
+    """Return the options that were given, by the start of URLs, for the workers of a run."""
+    return dict(_GIVEN)
 
 
 def is_url(source: Any) -> bool:
@@ -84,23 +126,30 @@ def filesystem(url: str) -> tuple[Any, str]:
         raise SourceError(
             f"{url} cannot be opened ({_first_line(error)}); pip install 'streampca[cloud]', or what it names."
         ) from error
-    except (ValueError, OSError) as error:
+    except (ValueError, TypeError, OSError) as error:
         raise SourceError(f"{url} cannot be opened ({_first_line(error)}); check the address.") from error
     return fs, path.rstrip("/") or path
 
 
 def _options(url: str) -> dict[str, Any]:
-    """Return the options of fsspec's HTTP file system: timeouts, and no compression, which would hide lengths."""
-    schemes = [scheme for scheme in ("http", "https") if re.search(rf"(^|:){scheme}://", url)]
-    if not schemes:
-        return {}
-    try:
-        from aiohttp import ClientTimeout
-    except ImportError:
-        return {}  # fsspec reports the missing package itself
-    timeout = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=_SILENT)
-    options = {"client_kwargs": {"timeout": timeout}, "headers": {"Accept-Encoding": "identity"}}
-    return dict.fromkeys(schemes, options)
+    """Return the options of fsspec's file systems by scheme.
+
+    HTTP gets timeouts, and no compression, which would hide lengths. s3fs asks for the size of each object that it may
+    read in several parts at once: one part is one request, and several objects are read at once here.
+    """
+    schemes = {scheme for scheme in ("http", "https", "s3", "s3a") if re.search(rf"(^|:){scheme}://", url)}
+    options: dict[str, Any] = {scheme: {"max_concurrency": 1} for scheme in schemes & {"s3", "s3a"}}
+    with suppress(ImportError):  # fsspec reports the missing package itself
+        if schemes - options.keys():
+            from aiohttp import ClientTimeout
+
+            timeout = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=_SILENT)
+            by_http = {"client_kwargs": {"timeout": timeout}, "headers": {"Accept-Encoding": "identity"}}
+            options |= dict.fromkeys(schemes - options.keys(), by_http)
+    if starts := [start for start in _GIVEN if url.startswith(start)]:
+        scheme = url.partition("://")[0].rpartition("::")[2]
+        options[scheme] = {**options.get(scheme, {}), **_GIVEN[max(starts, key=len)]}
+    return options
 
 
 def first_bytes(url: str, count: int) -> bytes:
@@ -119,6 +168,11 @@ def first_bytes(url: str, count: int) -> bytes:
 def exists(url: str) -> bool:
     """Return whether a file exists, by its server's answer."""
     return _info(url) is not None
+
+
+def is_file(url: str) -> bool:
+    """Return whether a URL names a file, not a folder."""
+    return bool((_info(url) or {}).get("type", "directory") != "directory")
 
 
 def _info(url: str) -> dict[str, Any] | None:
@@ -306,9 +360,15 @@ def failure(url: str, error: BaseException) -> SourceError:
         return error
     if _is_missing(error):
         return _missing(url)
+    return SourceError(
+        f"{url} cannot be read ({reason_of(error)}); check that its server answers and lets you read it."
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the cause of an error of a file system in a line."""
     root = _root(error)
-    reason = "it did not answer in time" if isinstance(root, TimeoutError) else _first_line(root)
-    return SourceError(f"{url} cannot be read ({reason}); check that its server answers and lets you read it.")
+    return "it did not answer in time" if isinstance(root, TimeoutError) else _first_line(root)
 
 
 def _missing(url: str) -> SourceError:

@@ -1,0 +1,163 @@
+"""Models, scores and images at URLs, in fsspec's memory: as in files, or in one line refused."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streampca
+from streampca.errors import ModelError, OutputError
+from streampca.storage import store_locks
+from streampca.storage.lock_holder import Holder
+from streampca.storage.locks import output_lock
+from streampca.storage.outputs import staged
+
+fsspec = pytest.importorskip("fsspec", reason="URLs are written with fsspec")
+X = np.random.default_rng(3).integers(0, 250, (60, 6, 5)).astype("u2")
+MODEL = streampca.fit(X, n_components=2)
+
+
+@pytest.fixture
+def fs():
+    fs = fsspec.filesystem("memory")
+    yield fs
+    fs.store.clear()
+    fs.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def content(fs, name):
+    """Return what is at a URL, and at a path of this name, each as bytes by name; without the names of both."""
+    there = {path.removeprefix(f"/a/{name}"): bytes(fs.cat_file(path)) for path in fs.find(f"/a/{name}")}
+    files = [os.path.join(above, file) for above, _, names in os.walk(name) for file in names] or [name]
+    here = {path.removeprefix(name): Path(path).read_bytes() for path in files}
+    return there, here
+
+
+WRITTEN = {
+    "m.zarr": lambda path, **how: MODEL.save(path, **how),
+    "s.zarr": lambda path, **how: MODEL.write_scores(X, path, **how),
+    "s.npy": lambda path, **how: MODEL.write_scores(X, path, **how),
+    "s.csv": lambda path, **how: MODEL.write_scores(X, path, **how),
+    "i.zarr": lambda path, **how: MODEL.write_reconstruction(X, path, **how),
+    "i.tif": lambda path, **how: MODEL.write_reconstruction(X, path, **how),
+    "c.zarr": lambda path, **how: streampca.copy(X, output=path, **how),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_is_written_to_a_url_is_what_is_written_to_a_file(fs, folder, name):
+    write, url = WRITTEN[name], f"memory://a/{name}"
+    write(name)
+    write(url)
+    there, here = content(fs, name)
+    assert there.keys() == here.keys()
+    different = {key for key in here if here[key] != there[key]}
+    assert different <= {"/zarr.json", "/components/zarr.json"}, "which hold identities that are given anew"
+    with pytest.raises(OutputError, match=rf"^{url} exists already; .* overwrite=True"):
+        write(url)
+    write(url, overwrite=True)
+    assert fs.ls("/a", detail=False) == [f"/a/{name}"]
+
+
+@pytest.mark.parametrize("name", ["s.zarr", "s.npy", "s.csv", "m.zarr"])
+def test_what_another_program_wrote_stays(fs, name):
+    fs.pipe_file(f"/a/{name}", b"mine") if name != "m.zarr" else fs.pipe_file("/a/m.zarr/notes.txt", b"mine")
+    if name == "s.npy":
+        np.save(fs.open("/a/s.npy", "wb"), np.zeros(3, "i4"))
+    with pytest.raises(OutputError, match="exists and is not"):
+        WRITTEN[name](f"memory://a/{name}", overwrite=True)
+    assert len(fs.find("/a")) == 1
+
+
+@pytest.mark.parametrize("directly", [False, True])
+def test_what_fails_leaves_what_was_there(fs, directly):
+    MODEL.save("memory://a/m.zarr")
+    before = fs.find("/a", detail=True)
+
+    def fails():
+        with staged("memory://a/m.zarr", directly=directly) as partial:
+            if directly:
+                fs.pipe_file(partial.removeprefix("memory:/") + "/x", b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert fs.find("/a", detail=True) == before
+
+
+def test_an_output_that_has_not_taken_its_place_is_said_and_recovered(fs, monkeypatch):
+    def fails(*_):
+        raise OSError("down")
+
+    monkeypatch.setattr(fs, "cp_file", fails)
+    with pytest.raises(OutputError, match=r"^memory://a/m.zarr cannot be written \(OSError: down\); check that"):
+        MODEL.save("memory://a/m.zarr")
+    monkeypatch.undo()
+    with pytest.raises(ModelError, match=r"^memory://a/m.zarr is not complete: .*\. Wait for its end, or run the same"):
+        streampca.load("memory://a/m.zarr")
+    with pytest.raises(OutputError, match="exists already"):  # by the remedy
+        MODEL.save("memory://a/m.zarr")
+    np.testing.assert_array_equal(streampca.load("memory://a/m.zarr").components, MODEL.components)
+    assert fs.ls("/a", detail=False) == ["/a/m.zarr"]
+
+
+def test_a_note_of_a_complete_output_names_what_was_staged_and_nothing_else(fs):
+    fs.pipe_file("/a/m.zarr.streampca-complete", b"/../other")
+    with pytest.raises(OutputError, match="names nothing that was staged"):
+        MODEL.save("memory://a/m.zarr")
+
+
+def test_there_is_no_model_where_none_is_complete(fs):
+    for url in ("memory://a/m.zarr", "memory://nowhere"):
+        with pytest.raises(ModelError, match=rf"^{url} holds no complete model; give the URL of one"):
+            streampca.load(url)
+
+
+# -- locks
+
+
+def test_a_url_is_locked_by_one_process(fs, monkeypatch):
+    with output_lock("memory://a/m.zarr") as lock:
+        lock.check()
+        fs.pipe_file("/a/m.zarr.streampca-lock", Holder(7, "elsewhere", 1, "job", 0, "nonce").signature)
+        with pytest.raises(OutputError, match=r"process 7 on elsewhere, job job, since 1970-01-01 00:00:01 UTC; wait"):
+            lock.check()
+    with pytest.raises(OutputError, match="process 7 on elsewhere"):
+        MODEL.save("memory://a/m.zarr")
+    monkeypatch.setattr(store_locks, "STALE", 0.0)
+    MODEL.save("memory://a/m.zarr")
+    assert fs.ls("/a", detail=False) == ["/a/m.zarr"]
+
+
+def test_a_requeued_job_takes_its_lock_over_at_once(fs, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    fs.pipe_file("/a/m.zarr.streampca-lock", Holder(7, "elsewhere", 1, "12", 0, "nonce").signature)
+    with pytest.raises(OutputError, match="process 7 on elsewhere, job 12"):
+        MODEL.save("memory://a/m.zarr")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    MODEL.save("memory://a/m.zarr")
+
+
+def test_what_is_no_lock_stays(fs):
+    fs.pipe_file("/a/m.zarr.streampca-lock", b"my notes")
+    with pytest.raises(OutputError, match="cannot be taken for a lock: it holds something else"):
+        MODEL.save("memory://a/m.zarr")
+
+
+def test_a_store_without_conditional_writes_is_named_once(fs, monkeypatch, caplog):
+    write = type(fs).pipe_file
+    monkeypatch.setattr(type(fs), "pipe_file", lambda fs, path, value, mode="", **options: write(fs, path, value))
+    with caplog.at_level(logging.WARNING, "streampca"):
+        MODEL.save("memory://a/m.zarr")
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
+        "memory://a/m.zarr is not locked: its store has no conditional writes"
+    ]
