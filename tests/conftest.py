@@ -33,8 +33,6 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-gc.disable()  # until tests are collected: `pytest_collection_finish`
-
 # Each worker would compile all test modules anew, which takes ten seconds, and each of the processes that tests start
 # the package, which takes a fifth of its start.
 sys.dont_write_bytecode = False
@@ -73,6 +71,7 @@ def pytest_sessionstart(session):
     worker = getattr(session.config, "workerinput", None)
     if worker is None:
         return
+    gc.disable()  # until tests are collected
     names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
     at = len(names) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
     with warnings.catch_warnings(action="error"):

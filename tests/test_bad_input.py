@@ -480,6 +480,7 @@ def test_calls_that_make_no_sense(here, call, says):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_contract_suites_do_not_run_without_assertions():
     """python -O leaves out assert statements, so that every contract would pass."""
     done = subprocess.run([sys.executable, "-O", "-c", "import streampca.testing"], capture_output=True, text=True)

@@ -35,7 +35,9 @@ def reason_of(node):
 def reasons_in(path):
     """Reasons for which a file skips tests. A missing package is none: the extra has them all."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if not (isinstance(node, ast.Call) and getattr(node.func, "attr", "").startswith("skip")):
+            continue
+        called = ast.unparse(node.func)
         if called == "pytest.skip":
             yield reason_of(node.args[0])
         elif called in ("pytest.mark.skip", "pytest.mark.skipif"):

@@ -119,7 +119,7 @@ def law(told, by, form):
 
 
 SERIES = given(st.lists(a_file(), min_size=2, max_size=4), st.sampled_from(MEMBERS), st.sampled_from(FORMATS))
-test_a_sample_counts_once = settings(max_examples=50)(SERIES(law))
+test_a_sample_counts_once = settings(max_examples=25)(SERIES(law))
 test_a_sample_counts_once_at_length = pytest.mark.campaign(settings(max_examples=500)(SERIES(law)))
 
 

@@ -68,6 +68,7 @@ def test_every_parameter_has_an_entry_in_the_docstring(kind):
                         if name in sections]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_estimators_work_without_docstrings():
     code = "import streampca, numpy as np; print(streampca.PCA(2).fit(np.eye(9)).n_components_)"
     run = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -252,13 +253,16 @@ def test_what_is_no_module_is_installed_too():
 
 def test_no_strided_view_is_negated_or_examined_in_place():
     """Numpy 2.4 fills some strided outputs wrongly: `negative` where rows have 16 or 64 bytes, `isfinite` in any."""
-    wrong = []
-    for file in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
+    wrong, examined = [], {"isfinite", "isinf", "isnan", "signbit"}
+    texts = {file: file.read_text() for file in sorted(PACKAGE.rglob("*.py"))}
+    named = {file: text for file, text in texts.items() if any(name in text for name in ("negative", *examined))}
+    assert named
+    for file, text in named.items():
+        for node in ast.walk(parsed(text)):
             name = getattr(node, "attr", "") if isinstance(node, ast.Attribute) else ""
             called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
             into = isinstance(node, ast.Call) and any(word.arg in {"out", "where"} for word in node.keywords)
-            if name == "negative" or (called in {"isfinite", "isinf", "isnan", "signbit"} and into):
+            if name == "negative" or (called in examined and into):
                 wrong.append(f"{file.relative_to(PACKAGE)}:{node.lineno}")
     assert wrong == []
 
@@ -355,7 +359,7 @@ def test_public_names_are_where_they_say():
 def test_public_classes_have_names_of_their_own():
     places = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+        for name in re.findall(r"^class ([^\W_]\w*)", path.read_text(), re.MULTILINE):
+            places.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
+    assert len(places) > 100
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}

@@ -88,14 +88,11 @@ def whole_texts(module):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node)
     ]
     parts = [part for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values]
+    inside = {id(node) for node in (*documented, *parts)}
     for node in nodes:
         if isinstance(node, ast.JoinedStr):
             yield "".join(part.value if isinstance(part, ast.Constant) else "0" for part in node.values)
-        elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and not any(node is other for other in (*documented, *parts))
-        ):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
             yield node.value
 
 

@@ -323,6 +323,7 @@ def test_report_of_200_images_is_less_than_2_mb(tmp_path):
     assert len(sheets[0]) < 300_000
 
 
+@pytest.mark.slow
 def test_texts_of_a_figure_as_wide_as_a_column_are_readable(folder, model):
     """At least 6 points, none cut or covered."""
     found = survey(model, streampca.open_collection(folder), memory="64MiB")

@@ -317,7 +317,7 @@ def _take(step: str, rows: list[int]) -> None:
 SLOW = [name for name, steps in SEQUENCES.items() if any(step.startswith("killed") for step in steps)]
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in SEQUENCES])
 def test_each_run_does_what_is_missing(name, project, undrawn, monkeypatch):
     rows, read_into = [], FlatArray.read_into

@@ -246,6 +246,7 @@ def test_missing_numbers_of_tables_are_nan():
         np.testing.assert_array_equal(streampca.open_collection(table)[:], [[1, 1.5], [np.nan, 2]])
 
 
+@pytest.mark.slow
 def test_tables_and_tensors_import_nothing():
     script = (
         "import sys, numpy, streampca; streampca.fit(numpy.random.default_rng(0).random((20, 4)), n_components=2)"

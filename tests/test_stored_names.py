@@ -210,7 +210,7 @@ def check_model(folder, fields, kind):
 OUTPUTS = {"copy": check_copy, "model": check_model, "scores": check_scores, "images": check_images}
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(case=cases())
 def test_every_name_of_ours_in_every_role_is_kept(tmp_path_factory, case):
     check_law(tmp_path_factory.mktemp("n"), case)
