@@ -280,6 +280,18 @@ def test_components_stand_for_a_statistic_within_the_bound(methods, k):
         assert merged.residual_bound[0] < 0.01
 
 
+def test_models_with_all_their_components_lose_nothing():
+    """Not even of samples far from zero, whose means are rounded."""
+    x = np.random.default_rng(5).normal(size=(120, 20, 20)) + 1e4
+    halves = [streampca.fit(half, streampca.PCA(59, method="dual", precision="double")) for half in np.split(x, 2)]
+    merged = streampca.merge(halves, approximate=True, n_components=5)
+    assert (misses(merged, x) <= 1).all()
+    assert merged.error_bound.max() < 1e-7
+    rows = x.reshape(120, -1) - x.reshape(120, -1).mean(axis=0)
+    true = np.linalg.svd(rows, compute_uv=False)[:5] ** 2 / 119
+    np.testing.assert_allclose(merged.explained_variance, true, rtol=1e-9)
+
+
 def test_a_model_without_bounds_is_not_merged():
     x = images(n=120)
     one, two = (streampca.fit(part, streampca.PCA(3, method="dual")) for part in (x[:60], x[60:]))

@@ -82,7 +82,7 @@ class FrequentDirections(Accumulator):
     shrunk : float
         Delta, in the units of S.
     slack : float
-        Error of rows that were not samples, in the units of S; 0 if all were.
+        Error of rows that were not samples, and of differences of rounded means, in the units of S.
 
     Notes
     -----
@@ -185,6 +185,10 @@ class FrequentDirections(Accumulator):
         """Update mean, counts and squares by further samples; `squares` include those of `between`."""
         if self.weight:
             self._append(between[None])
+            # The row is the difference of two means, each rounded once as a sum and once as it is stored.
+            share = self.weight * weight / (self.weight + weight)
+            off = 2 * EPS * share**0.5 * float(np.linalg.norm(self.mean) + np.linalg.norm(mean))
+            self.slack += off * (2 * float(np.linalg.norm(between)) + off)
         self.weight += weight
         self.n_samples += n_samples
         self.mean += (mean - self.mean) * (weight / self.weight)

@@ -35,7 +35,7 @@ from ..models.pca import PCAModel
 from ..models.store import check_model_output, kind_of_statistic, read_statistic
 from ..planning import Plan, merge_plan
 from ..planning.blocks import Span, blocks_of
-from ..planning.incremental import SKETCH, batch_plan, sketch_candidates
+from ..planning.incremental import SKETCH, batch_plan, merged_sketch_candidates
 from ..planning.request import RUN_FIELDS, STOPPING, Problem, Request
 from ..preprocessing.run_options import OF_FITS, SHARING, run_and_opening
 from ..preprocessing.sizes_for_planning import this_machine
@@ -103,7 +103,8 @@ def merge(
 
     Notes
     -----
-    Reads 4 to 8 p^2 bytes a part. Memory: 16 p^2 bytes, and what the solver takes; 32 l p for sketches of l rows.
+    Reads 4 to 8 p^2 bytes a part. Memory: 16 p^2 bytes, and what the solver takes; 32 l p for sketches of l rows, which
+    hold all components of the parts where these fit.
 
     Examples
     --------
@@ -211,6 +212,8 @@ class _Piece:
         Grid of its prepared samples.
     memory : int or None
         Most bytes to read of it at once; half of what the machine allows by default.
+    n_directions : int
+        Number of components.
     """
 
     name: str
@@ -222,6 +225,7 @@ class _Piece:
     data: Mapping[str, Any]
     grid: Grid
     memory: int | None
+    n_directions: int
 
     @classmethod
     def of(cls, item: str | Model, number: int, *, approximate: bool, memory: int | None) -> _Piece:
@@ -253,7 +257,8 @@ class _Piece:
             required |= {"precision": provenance["plan"]["precision"]}
         data |= {"n_samples": model.n_samples, "mean": digest(model.mean.tobytes())}
         grid = Grid(model.sample_dims, model.coordinates)
-        return cls(name, source, part, kind or COMPONENTS, provenance, required, data, grid, memory)
+        count = len(model.explained_variance)
+        return cls(name, source, part, kind or COMPONENTS, provenance, required, data, grid, memory, count)
 
     def load(self) -> PCAModel:
         """Return the model, its components on disk."""
@@ -475,7 +480,8 @@ def _plan(pieces: list[_Piece], problem: Problem, request: Request) -> Plan:
     if all(piece.kind == Scatter.kind for piece in pieces):
         double = all(piece.provenance["plan"]["precision"] == "double" for piece in pieces)
         return replace(merge_plan(problem, request), precision="double" if double else "single")
-    return replace(batch_plan(sketch_candidates(problem, request), problem, request), threads=1, ahead=0)
+    rows = sum(piece.n_directions + 1 for piece in pieces)
+    return replace(batch_plan(merged_sketch_candidates(problem, request, rows), problem, request), threads=1, ahead=0)
 
 
 @dataclass(frozen=True)
@@ -529,7 +535,7 @@ def _solve(
     if plan.method == SKETCH:
         check_variance(total.trace, source, plan)
         decomposition = decompose_sketch(total, plan, listener)
-        bounds = 100 * decomposition.residual_bound
+        bounds = 100 * np.asarray(decomposition.error_bound)
         listener(
             Warned(
                 f"models without their scatter matrix were merged by {total.rows} directions: variances are right to "

@@ -37,6 +37,7 @@ WAITING_BYTES = 8 * MIB  # of rows that wait to be multiplied together ...
 WAITING_SHARE = 16  # ... and of the budget; one row at least
 ROWS_A_COMPONENT = 4  # of a sketch: they keep more than 99.99 % of the exact variance of 20 components of MNIST
 OPEN_COMPONENTS = 50  # for which a sketch has rows where their number depends on the data
+MERGED_ROWS = 8  # times the rows of a sketch that a merge has at most, to lose nothing of its parts
 LEAST_ROWS = 64  # of a sketch: fewer take as long, as it shrinks more often
 
 
@@ -125,6 +126,13 @@ def sketch_candidates(problem: Problem, request: Request, rows: int | None = Non
     rows = rows or sketch_rows(request, problem.n_features)
     k = min(rows, problem.most_components)
     return [[BatchSketchSizes(problem=problem, request=request, k=k, dense_room=k, product_rows=rows)]]
+
+
+def merged_sketch_candidates(problem: Problem, request: Request, directions: int) -> Groups[BatchSketchSizes]:
+    """Return sizes for a merge of sketches of so many directions in all: with rows for all of them, if they fit."""
+    least = sketch_rows(request, problem.n_features)
+    most = min(-(-directions // 2), problem.n_features, MERGED_ROWS * least)  # a sketch holds twice its rows
+    return [*sketch_candidates(problem, request, max(least, most)), *sketch_candidates(problem, request)]
 
 
 def _waiting(problem: Problem, request: Request) -> dict[str, int]:

@@ -19,8 +19,8 @@ import numpy as np
 from ...accumulators import FrequentDirections
 from ...accumulators.blas import times
 from ...accumulators.frequent_directions import LeadingPairs
-from ...eigensolvers import Solution, count_components, fix_signs, solve_dense
-from ...eigensolvers.error_bounds import angle_bounds
+from ...eigensolvers import Solution, certificate_of, count_components, fix_signs, solve_dense
+from ...eigensolvers.error_bounds import lengths
 from ...errors import ModelError
 from ...events import Listener, PassStarted, Solving, Warned
 from ...models.accuracy import largest_outside
@@ -52,19 +52,21 @@ def decompose_sketch(sketch: FrequentDirections, plan: Plan, listener: Listener)
     solution = _leading(sketch, plan, listener)
     values, shrunk, divisor = solution.values, sketch.shrunk, sketch.weight - 1
     components = np.ascontiguousarray(solution.vectors.T, dtype=stored_dtype(values, plan))
-    # Rounding of products and rotations of the rows, for each possible shrink, and of the stored components.
-    rounding = EPS * sketch.trace * (1 + sketch.n_samples / sketch.rows)
-    rounding += float(np.finfo(components.dtype).eps) * values[0]
-    error = shrunk / 2 + sketch.slack + rounding
-    # One deterministic bound holds for all pairs.
+    # Rounding of products and rotations of the rows, for each possible shrink.
+    error = shrunk / 2 + sketch.slack + EPS * sketch.trace * (1 + sketch.n_samples / sketch.rows)
+    # One deterministic bound holds for all pairs; storage rounds the components alone, not their variances.
     residual = np.full(len(values), error)
+    stored = residual + float(np.finfo(components.dtype).eps) * values[0]
     outside = float(solution.next_value or 0.0) + error
     return Decomposition(
         mean=sketch.mean.copy(),
         components=components,
         explained_variance=values / divisor,
-        residual_bound=residual / values,
-        angle_bound=angle_bounds(values, residual, outside),
+        residual_bound=stored / values,
+        error_bound=residual / values,
+        angle_bound=certificate_of(values, residual, next_value=outside).of_stored(
+            lengths(components.T - solution.vectors)
+        ),
         total_variance=sketch.trace / divisor,
         n_samples=sketch.n_samples,
         total_weight=sketch.weight,
