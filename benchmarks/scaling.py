@@ -26,6 +26,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from fresh import folder, in_fresh_process, machine, print_table
 from synthetic import npy_of, strokes
 
@@ -408,20 +409,46 @@ def fitted(path: Path, method: str, workers: int) -> Fitted:
 
     with cluster_of(workers) as cluster, Client(cluster) as client:
         streampca.fit(path, model, memory="1GiB", cluster=client, listener=lambda event: None)  # imports
+        client.run(note_sums)
         before = client.run(outgoing)
         with get_task_stream(client) as stream:
             streampca.fit(path, model, memory="1GiB", cluster=client, listener=listener)
-        after = client.run(outgoing)
+        after, sums = client.run(outgoing), client.run(sums_read)
     keys = [str(each["key"]) for each in stream.data]
     logged = [entry for worker, log in after.items() for entry in log[len(before[worker]) :] if entry[2] in after]
-    sums = [size for key, size, _ in logged if is_sum(key)]
+    read = [entry for entries in sums.values() for entry in entries]
     vectors = sum(size for key, size, _ in logged if key.startswith("Packed-"))
-    return Fitted(plans[0], passes, Sent(sum(passes), sum(map(is_sum, keys)), len(sums), sum(sums), vectors))
+    sizes = len({key for key, _ in read}), sum(size for _, size in read)
+    return Fitted(plans[0], passes, Sent(sum(passes), sum(map(is_sum, keys)), *sizes, vectors))
 
 
 def is_sum(key: str) -> bool:
     """Tell whether a task folds a span or adds two sums."""
     return key.startswith("streampca-") and ("-span-" in key or "-merge-" in key)
+
+
+def note_sums(dask_worker: Any) -> None:
+    """Let a worker note what others read of its sums, which they ask for without tasks."""
+    from streampca.execution import peer_sums
+
+    def noting(function: Any) -> Any:
+        def noted(key: str, *arguments: Any, dask_worker: Any) -> Any:
+            answer = function(key, *arguments, dask_worker=dask_worker)
+            arrays = answer.values() if isinstance(answer, dict) else [answer]
+            size = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+            dask_worker.sums_read.append((key, size))
+            return answer
+
+        noted.__module__, noted.__qualname__ = function.__module__, function.__qualname__  # found there by pickle
+        return noted
+
+    dask_worker.sums_read = []
+    peer_sums._described, peer_sums._panel = noting(peer_sums._described), noting(peer_sums._panel)
+
+
+def sums_read(dask_worker: Any) -> list[tuple[str, int]]:
+    """Keys and bytes of what others have read of a worker's sums."""
+    return dask_worker.sums_read
 
 
 def outgoing(dask_worker: Any) -> list[tuple[str, int, str]]:
