@@ -77,12 +77,24 @@ def test_scores_are_scikit_learns(name, small_boxes):
 @pytest.mark.parametrize("name", KERNELS)
 def test_it_is_the_map_of_all_samples_as_landmarks(name):
     given = KERNELS[name] if name == "sigmoid" else {}  # by default it is 1 for all of these
-    ours, theirs = fitted(kernel=name, **given), fitted(kernel=name, method="auto", **given)
+    ours, theirs = fitted(kernel=name, **given), fitted(kernel=name, method="auto", sample_weight=np.ones(300), **given)
     assert theirs.provenance["plan"]["method"] != "kernel-matrix"
     assert ours.kernel == theirs.kernel or np.isclose(ours.kernel.gamma, theirs.kernel.gamma, rtol=1e-12)
     np.testing.assert_allclose(ours.explained_variance, theirs.explained_variance, rtol=1e-9)
     np.testing.assert_allclose(ours.total_variance, theirs.total_variance, rtol=1e-9)
     assert apart(ours.transform(OTHERS), theirs.transform(OTHERS)) < 1e-9
+
+
+@pytest.mark.parametrize("n_components", [8, None, 0.9])
+def test_samples_that_fit_in_memory_are_held(n_components):
+    held = fitted(n_components=n_components, method="auto")
+    read = fitted(n_components=n_components)
+    assert held.provenance["plan"]["method"] == "kernel-matrix"
+    np.testing.assert_array_equal(held.mapping.landmarks, as_rows(FITTED))
+    np.testing.assert_array_equal(held.components, read.components)
+    np.testing.assert_array_equal(held.explained_variance, read.explained_variance)
+    assert apart(held.transform(OTHERS), read.transform(OTHERS)) < 1e-9
+    assert np.isfinite(held.inverse_transform(np.zeros((1, held.n_components)), method="fixed-point")).all()
 
 
 def test_differences_of_samples_far_from_zero_have_all_digits():
@@ -182,7 +194,9 @@ def test_the_plan_takes_it_where_samples_do_not_fit():
     assert plan.memory_estimate.total <= plan.memory
     assert any("1000 x 1000 float64" in name for phase in plan.memory_estimate.phases for name, _ in phase.items)
     assert "kernel-matrix: the 1000 x 1000 kernel matrix fits the budget" in " ".join(str(plan).split())
-    assert by_options.plan(memory="16 GiB", **given).method != "kernel-matrix"
+    whole = by_options.plan(memory="16 GiB", **given)
+    assert whole.method == "kernel-matrix"
+    assert (whole.problem.held_bytes, plan.problem.held_bytes) == (4 * 1000 * 512 * 512, 0)  # all samples, or none
     with pytest.raises(BudgetError, match="method 'kernel-matrix' needs") as refused:
         by_options.plan(memory="20 MiB", **given)
     enough = re.search(r"at least (\S+?)[,.]", str(refused.value))[1]

@@ -107,7 +107,7 @@ class KernelPCA(PaddedEstimator, KernelPCADescription):
         """Refuse pre-images for a precomputed kernel, and for samples that do not fit in memory."""
         if self.kernel == PRECOMPUTED:
             raise RequestError("Cannot fit_inverse_transform with a precomputed kernel; leave it out.")
-        if opened.collection.pending is not None:
+        if opened.collection.pending is not None and not opened.collection.holds_landmarks:
             raise RequestError(
                 "fit_inverse_transform=True regresses all samples, which do not fit the memory; leave it out, and use "
                 "model_.inverse_transform, which learns from some of them, or give landmarks such as 1000."

@@ -166,7 +166,7 @@ def model_of(
         feature_map = replace(collection.pending, kernel=mapped.kernel)
         collection = collection.with_steps(replace(collection.preparation, feature_map=feature_map, mapped=mapped))
     cls, dims = cast("type[ComponentsModel]", model_class(kind)), sample_dims(collection)
-    mapping = collection.preparation.mapped
+    mapping = collection.preparation.mapped if mapped is None else None  # which scores gave the signs already
     landmarks = mapping.landmarks if isinstance(mapping, KernelMap) else None
     if isinstance(mapping, KernelMap) and isinstance(landmarks, np.ndarray) and isinstance(components, np.ndarray):
         components = _signed_by_scores(components, decomposition.mean, mapping, landmarks)

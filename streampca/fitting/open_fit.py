@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy.typing as npt
 
@@ -215,6 +215,9 @@ def plan_collection(
         problem = replace(problem, machine=replace(problem.machine, **there))
     if collection.pending is not None:
         problem = replace(problem, kernel_rank=collection.n_samples - 1)  # centring takes one direction
+        if collection.holds_landmarks:
+            held = collection.n_samples * collection.n_features * collection.dtype.itemsize
+            problem = replace(problem, held_bytes=problem.held_bytes + held)
     elif request.model.maps_samples and request.method == OF_KERNEL:
         raise RequestError(
             f"method {OF_KERNEL!r} takes samples that are not mapped yet, and these go through a feature map that was "
@@ -308,8 +311,10 @@ def prepare(
         if weights is not None and before.n_dropped and kept is not None:  # `weights` has all samples of `raw`
             kept_weights = weights[kept if raw.kept is None else kept[raw.kept]]
         add_map = partial(mapped_for, before, features, weights=kept_weights, memory=request.memory)
-        if is_planned and _is_by_matrix(partial(add_map, foreseen=True), features, request, check):
-            return before.awaiting(features)
+        by_matrix = _by_matrix(partial(add_map, foreseen=True), features, request, check) if is_planned else ""
+        # Fixed points take landmarks that weigh the same.
+        if by_matrix == "read" or (by_matrix == "held" and weights is None):
+            return before.awaiting(features, holds_landmarks=by_matrix == "held")
         return add_map(foreseen=foreseen, listener=listener)
 
     def check_map(before: Prepared) -> None:
@@ -320,13 +325,15 @@ def prepare(
     return _learn(partial(mapped, before), listener, check, foreseen=foreseen)
 
 
-def _is_by_matrix(
+def _by_matrix(
     foreseen: Callable[[], Prepared],
     features: KernelFeatures,
     request: Request,
     check: Callable[[Prepared], object] | None,
-) -> bool:
-    """Return whether a fit uses method "kernel-matrix": if it is requested, or if mapped samples exceed the budget.
+) -> Literal["held", "read", ""]:
+    """Return how a fit by method "kernel-matrix" has all samples, as landmarks: held, or read; "" for other methods.
+
+    Where it is possible, it takes a fourth of the time of mapping all samples, and less memory.
 
     Raises
     ------
@@ -343,12 +350,13 @@ def _is_by_matrix(
             "'auto'."
         )
     if is_requested or not possible or request.method != "auto" or check is None:
-        return is_requested and possible
+        return "read" if is_requested and possible else ""
     try:
         check(foreseen())
     except BudgetError:  # mapped samples, n x n for all landmarks, do not fit: the kernel matrix goes by tiles
-        return True
-    return False
+        return "read"
+    is_counted = request.n_components is None or isinstance(request.n_components, int | float)
+    return "held" if is_counted and request.workers == 1 else ""
 
 
 def _learn(

@@ -80,7 +80,7 @@ class SpectrumOptions(SeededOptions):
         Method of the fit. "auto" lets the plan choose: "covariance" (p x p), or "dual" (n x n) where there are more
         features than samples, both exact; or "randomized", a few passes with a block of vectors, where neither fits or
         few components are asked for. "em" is the method of ``missing="em"``, "symmetric" that of matrices of pairs of
-        samples, and "kernel-matrix" that of kernels between all samples where these do not fit in memory.
+        samples, and "kernel-matrix" that of kernels between all samples.
     precision : {"auto", "single", "double"}, default="auto"
         Precision of products. Sums are always double. "auto" chooses single for integers of up to 16 bits and float32,
         except for small work (n p^2 of up to 2e9).

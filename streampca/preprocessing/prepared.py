@@ -86,6 +86,8 @@ class Prepared(View):
         Largest memory of the pass in which the preparation learned, in bytes; 0 where this collection had none.
     pending : KernelFeatures or None
         Feature map that the fit itself makes, from the kernel between all samples; None where there is none.
+    holds_landmarks : bool
+        True if all samples fit in memory as the landmarks of that map.
     dropped, n_dropped : tuple of Skipped, int
         The first samples left out because values are missing, and how many there are in all; see `complete_samples`.
 
@@ -98,6 +100,7 @@ class Prepared(View):
     """
 
     learning_bytes: int = 0
+    holds_landmarks: bool = False
 
     def __init__(self, raw: Collection, preparation: Preparation) -> None:
         if not preparation.is_resolved:
@@ -139,10 +142,10 @@ class Prepared(View):
             sparse=stored.sparse if identity else None,
         )
 
-    def awaiting(self, wanted: KernelFeatures) -> Prepared:
+    def awaiting(self, wanted: KernelFeatures, *, holds_landmarks: bool) -> Prepared:
         """Return the collection as a fit takes it that makes a feature map itself: not mapped yet."""
         made = self.with_steps(self.preparation)
-        made.pending = wanted
+        made.pending, made.holds_landmarks = wanted, holds_landmarks
         return made
 
     def with_steps(self, preparation: Preparation) -> Prepared:

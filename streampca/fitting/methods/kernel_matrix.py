@@ -85,9 +85,10 @@ def fit_kernel_matrix(job: Job) -> Decomposition:
     factors = solution.vectors - np.outer(roots, (roots @ solution.vectors) / float(roots @ roots))
     factors *= roots[:, None]
     factors /= np.sqrt(values)
+    landmarks = RowsOfCollection(collection, collection.states() if job.states is None else job.states)
     mapped = KernelMap(
         kernel=kernel,
-        landmarks=RowsOfCollection(collection, collection.states() if job.states is None else job.states),
+        landmarks=np.asarray(landmarks) if collection.holds_landmarks else landmarks,
         weights=np.ascontiguousarray(factors.T),
         offset=factors.T @ means,
         origin=origin,
