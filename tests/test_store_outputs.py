@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca.errors import ModelError, OutputError
-from streampca.storage import store_locks
+from streampca.errors import ModelError, OutputError, RequestError
+from streampca.storage import remote, store_locks
 from streampca.storage.lock_holder import Holder
 from streampca.storage.locks import output_lock
 from streampca.storage.outputs import staged
@@ -161,3 +161,23 @@ def test_a_store_without_conditional_writes_is_named_once(fs, monkeypatch, caplo
     assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
         "memory://a/m.zarr is not locked: its store has no conditional writes"
     ]
+
+
+# -- options
+
+
+def test_options_of_the_longest_start_of_a_url_hold(fs):
+    starts = {"memory://a": 1, "memory://a/deep": 2}
+    for start, number in starts.items():
+        streampca.storage_options(start, {"number": number})
+    try:
+        given = [
+            remote.filesystem(f"memory://{name}")[0].storage_options.get("number") for name in ("a/x", "a/deep/x", "b")
+        ]
+    finally:
+        for start in starts:
+            streampca.storage_options(start, None)
+    assert given == [1, 2, None]
+    assert "number" not in remote.filesystem("memory://a/x")[0].storage_options
+    with pytest.raises(RequestError, match="url = 'a/x' is not a URL; give its start, such as s3://bucket"):
+        streampca.storage_options("a/x", {})
