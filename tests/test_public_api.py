@@ -41,6 +41,7 @@ TAKEN_APART = {
     "metered": {"machine"},
     "neighbors": {"fitting"},
     "unfolding_sets": {"events", "manifold"},  # leaves out what is too small, and listens for warnings
+    "scaling": {"accumulators", "events", "execution", "fitting", "machine", "planning", "units"},  # its own cluster
     "rates": {"eigensolvers", "execution", "machine", "planning", "preprocessing"},  # measures the rates of plans
     "report": {"units"},
     "surfaces": {"units"},
