@@ -28,7 +28,7 @@ LATENCY = 1e-4  # seconds of a message between two machines of one room
 TASK, TASK_OF_WORKER = 3e-3, 5e-3
 BRANCHES = 2  # workers that each one with the vectors sends them to in a round, by dask's `replicate` ...
 CROWD = 0.8  # ... and those that ask one worker at once beyond that, for every round so far, as they choose at random
-LEAST_SPAN = 0.1  # seconds that a span should take, beside which a task costs little
+LEAST_SPAN = 0.05  # seconds that a span should take, beside which a task costs little
 FEWEST_WORKERS = 16  # that there are spans for, however short these are
 EFFICIENCY = 0.9  # share of the workers' time in passes that goes into samples, below which more workers gain little
 MOST_WORKERS = 2**20
@@ -86,12 +86,15 @@ class Sharing:
         """Number of spans of a pass: as many as workers can use, by fixed rates.
 
         That is a few for each worker, but none for workers beyond the number with which a pass takes least time, as
-        giving out tasks then takes longer than folding. Spans shorter than a block are worth a task if they take long.
+        giving out tasks then takes longer than folding. Spans shorter than a block are worth a task if they take long;
+        then as many for each worker.
         """
         seconds = self._folding_by(RATES)
         fastest = math.isqrt(int(seconds / ((SPANS_A_WORKER + 1) * TASK)))
-        wanted = SPANS_A_WORKER * min(self.workers, max(FEWEST_WORKERS, fastest))
-        return min(wanted, max(self.shared.blocks, min(self.shared.pieces, int(seconds / LEAST_SPAN))))
+        workers = min(self.workers, max(FEWEST_WORKERS, fastest))
+        worthwhile = int(seconds / LEAST_SPAN)
+        shorter = min(SPANS_A_WORKER, worthwhile // workers) * workers or worthwhile
+        return min(SPANS_A_WORKER * workers, max(self.shared.blocks, min(self.shared.pieces, shorter)))
 
     @property
     def n_busy(self) -> int:
