@@ -330,10 +330,13 @@ def curve(sharing: Sharing, costs: Costs, trouble: Trouble) -> None:
 
 def cluster_of(workers: int) -> Any:
     """Return a cluster of processes of one thread."""
+    import dask
     from distributed import LocalCluster
 
     how: dict[str, Any] = {"threads_per_worker": 1, "memory_limit": "2GiB", "silence_logs": 50}
-    return LocalCluster(n_workers=workers, dashboard_address="127.0.0.1:0", **how)
+    # As on clusters that the package starts: copies of vectors are kept.
+    with dask.config.set({"distributed.scheduler.active-memory-manager.start": False}):
+        return LocalCluster(n_workers=workers, dashboard_address="127.0.0.1:0", **how)
 
 
 def process_seconds() -> float:
@@ -414,17 +417,24 @@ def fitted(path: Path, method: str, workers: int) -> Fitted:
         with get_task_stream(client) as stream:
             streampca.fit(path, model, memory="1GiB", cluster=client, listener=listener)
         after, sums = client.run(outgoing), client.run(sums_read)
-    keys = [str(each["key"]) for each in stream.data]
+    keys = [key for each in stream.data if is_sum(key := str(each["key"]))]
+    last = list(dict.fromkeys(map(pass_of, keys)))[-len(passes) :]  # the first are of the fit before
+    done = sum(pass_of(key) in last for key in keys)
     logged = [entry for worker, log in after.items() for entry in log[len(before[worker]) :] if entry[2] in after]
     read = [entry for entries in sums.values() for entry in entries]
     vectors = sum(size for key, size, _ in logged if key.startswith("Packed-"))
     sizes = len({key for key, _ in read}), sum(size for _, size in read)
-    return Fitted(plans[0], passes, Sent(sum(passes), sum(map(is_sum, keys)), *sizes, vectors))
+    return Fitted(plans[0], passes, Sent(sum(passes), done, *sizes, vectors))
 
 
 def is_sum(key: str) -> bool:
     """Tell whether a task folds a span or adds two sums."""
     return key.startswith("streampca-") and ("-span-" in key or "-merge-" in key)
+
+
+def pass_of(key: str) -> str:
+    """Return the beginning of the keys of a pass."""
+    return "-".join(key.split("-")[:2])
 
 
 def note_sums(dask_worker: Any) -> None:
