@@ -24,17 +24,20 @@ class KrylovBasis:
         Block, orthonormal and orthogonal to the basis; l can be 0.
     coupling : ndarray of shape (l, m)
         Matrix with (I - K K^T) S K = block @ coupling.
+    pairs : (ndarray, ndarray), optional
+        Ritz pairs, if the solver has computed them.
     """
 
     basis: Float64
     projected: Float64
     block: Float64
     coupling: Float64
+    pairs: tuple[Float64, Float64] | None = None
 
     @cached_property
     def ritz(self) -> tuple[Float64, Float64]:
         """Ritz values, descending, and vectors, (m, m) columns, computed once: a solution and its bounds share them."""
-        return ritz_pairs(self.projected)
+        return self.pairs or ritz_pairs(self.projected)
 
 
 def ritz_pairs(projected: Float64) -> tuple[Float64, Float64]:

@@ -76,6 +76,8 @@ class Lanczos:
         Whether rounding of the products prevents that, so that they must be more precise (`refined`).
     apart : ndarray of shape (p, l) or None
         The block, if there is a solution and the columns are full.
+    pairs : (ndarray, ndarray) or None
+        Ritz values, descending, and vectors of the last step, until their memory is needed for a product.
     """
 
     wanted: Wanted
@@ -95,6 +97,7 @@ class Lanczos:
     solution: Solution | None = None
     is_rough: bool = False
     apart: Float64 | None = None
+    pairs: tuple[Float64, Float64] | None = field(default=None, repr=False)
 
     @property
     def basis(self) -> Float64:
@@ -109,7 +112,7 @@ class Lanczos:
     @cached_property
     def krylov(self) -> KrylovBasis:
         """Basis, and what is known of S on it."""
-        return KrylovBasis(self.basis, self.projected, self.wants, self.coupling)
+        return KrylovBasis(self.basis, self.projected, self.wants, self.coupling, self.pairs)
 
     @cached_property
     def nystrom_pairs(self) -> tuple[Float64, Float64]:
@@ -129,7 +132,7 @@ class Lanczos:
         residuals = _norms_of_product(within if block.shape[1] == self.asked else rest, ritz[-self.asked :])
         done = replace(
             self, known=basis.shape[1], asked=0, projected=projected, coupling=coupling, residuals=residuals,
-            rounding=rounding, passes=self.passes + 1,
+            rounding=rounding, passes=self.passes + 1, pairs=(values, ritz),
         )  # fmt: skip
         k = count_components(values, self.total, self.wanted)
         if block.shape[1] == 0 and k is None:  # the basis is invariant: there are no more pairs to find
@@ -192,7 +195,7 @@ class Lanczos:
             rows = self.columns[start : start + TURNED_ROWS]
             rows[:, :keep] = _multiply(np.asfortranarray(rows[:, : self.known]), turn)
         kept: dict[str, Any] = {"coupling": self.coupling @ turn, "residuals": self.residuals[:keep]}
-        return replace(self, known=keep, projected=np.diag(values[:keep]), **kept)
+        return replace(self, known=keep, projected=np.diag(values[:keep]), pairs=None, **kept)
 
     def _asking(self, block: Float64) -> Lanczos:
         """Return the state with a block to multiply next."""

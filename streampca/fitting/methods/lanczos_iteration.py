@@ -17,9 +17,11 @@ from ...eigensolvers import (
     Lanczos,
     RestOfBasis,
     Solution,
+    count_components,
     product_bounds,
     rest_of_basis,
     resume_lanczos,
+    value_bounds,
 )
 from ...eigensolvers.error_bounds import lengths
 from ...eigensolvers.pair_bounds import BEYOND, PairBounds, leading_bounds
@@ -37,8 +39,8 @@ MOST_PASSES = 30  # default limit; spectra that need more are practically flat
 CERTIFIED_EVERY = 8  # narrow passes, of which one looks whether bounds meet a tolerance, which takes as long
 MOST_NARROW = 100  # times the predicted passes of narrow blocks, over sparse samples in memory, that are the limit
 TRACE = {"single": 1e-6, "double": 1e-12}  # relative rounding of the trace
-NEAR = 0.5  # largest relative residual from which bounds on variances are looked at after each pass
-HALF_STEP = 10  # times `tol` from which bounds on residuals are: what the last products can still gain, at most
+NEAR = 0.5  # largest relative residual from which bounds on variances are looked at ...
+HALF_STEP = 3  # ... and times `tol` from which those on residuals are: about what the last products can still gain
 TIGHTER = 10  # times that the residual aimed at becomes smaller where a solution is not certified as asked for
 STAGE = "lanczos"  # name of the checkpoint between passes
 
@@ -144,7 +146,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
         while self.solver.solution is None and self.passes < most:
             safe_point()
             steps = self.solver.passes
-            self.solver = replace(self.solver)  # without its Ritz vectors, whose memory the pass needs
+            self.solver = replace(self.solver, pairs=None)  # whose memory the pass needs
             # No reference to the result of a pass is kept, as the next pass needs the memory.
             self._learn(multiply(), job, may_continue=self.passes + 1 < most)
             if self.solver.passes > steps:
@@ -159,10 +161,8 @@ class LanczosIteration(abc.ABC, Generic[A]):
     def _certified_solution(self, job: Job, *, may_continue: bool) -> Solution | None:
         """Return the pairs if they are as certain as asked for; if a solution is not, aim at a smaller residual."""
         solver, request, reached = self.solver, job.plan.request, self.solver.worst
-        near = NEAR if request.tol_variance is not None else HALF_STEP * request.tol
         solution, is_met = None, False
-        due = reached <= near and not (job.plan.sparse and self.passes % CERTIFIED_EVERY)
-        if self.products is not None and self._tells_leading and (solver.solution is not None or due):
+        if self.products is not None and self._tells_leading and self._may_be_certain(job.plan):
             solution = solver.solution or self.so_far()
             judged = solution.first(job.plan.room)
             bounds = self.asked_bounds(judged.first(self._directions(judged, solver)), job.plan)
@@ -173,6 +173,21 @@ class LanczosIteration(abc.ABC, Generic[A]):
         if not is_met and solver.solution is not None and may_continue:
             self._aim_lower(solver, job.plan)
         return solution if is_met else None
+
+    def _may_be_certain(self, plan: Plan) -> bool:
+        """Return whether bounds are worth looking at: for a solution always, before it if residuals are near enough."""
+        solver, wanted = self.solver, plan.request.tol_variance
+        if solver.solution is not None:
+            return True
+        if plan.sparse and self.passes % CERTIFIED_EVERY:
+            return False
+        if wanted is None or solver.worst > NEAR:
+            return solver.worst <= (HALF_STEP * plan.request.tol if wanted is None else NEAR)
+        values = solver.krylov.ritz[0]
+        k = count_components(values, solver.total, solver.wanted) or len(values)
+        after = float(values[k]) if k < len(values) else None
+        bounds = value_bounds(values[:k], solver.residuals[:k], after, np.zeros(k))
+        return bool(np.all(bounds <= HALF_STEP**2 * wanted * values[:k]))
 
     @property
     def _tells_leading(self) -> bool:
