@@ -32,6 +32,17 @@ def split(centre: Float64, dtype: np.dtype[Any]) -> tuple[Array, Array]:
         return coarse, (centre - coarse).astype(dtype)
 
 
+def rounded_centre(centre: Float64, spread: float, precision: str) -> Float64:
+    """Return a centre that takes one subtraction, not two, where samples spread so far that they lie on no coarse grid.
+
+    It is rounded to the precision of products; the distance from the mean is known all the same, and taken out.
+    """
+    largest = float(np.abs(centre).max(initial=0.0))
+    if precision == "double" or not largest <= min(GRID * spread, float(np.finfo(np.float32).max)):
+        return centre
+    return centre.astype(np.float32).astype(np.float64)
+
+
 def centre_samples(stored: Array, parts: tuple[Array, ...], out: Array, roots: Float64 | None = None) -> None:
     """Write samples less a centre (`split`), each times the square root of its weight, to `out`, in its dtype."""
     shifts = [part for part in parts if part.any()]

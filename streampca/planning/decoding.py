@@ -15,6 +15,7 @@ from .request import Problem
 
 CALL = 5  # what a read by itself costs, in pieces of a plain file
 PAGE = 4096  # bytes that plain files are counted in
+MOST_RUNS = 32  # of samples from all over a collection, each of which costs as much as reading some samples
 
 
 class Reading(NamedTuple):
@@ -96,9 +97,18 @@ def read_boxes(problem: Problem, rows: int, features: int, *, width: int | None 
     return Reading(samples * across * problem.row_bytes // p, pieces * cuts, blocks * ranges)
 
 
+def runs_within(count: int, chunk: int, runs: int) -> tuple[int, int]:
+    """Return in how many runs `count` samples are read, and the chunks, taken together, that each lies within.
+
+    There are `runs`, or more where chunks are short; a few of these are read together, as each read costs.
+    """
+    together = chunk * -(-count // (MOST_RUNS * chunk))
+    return min(max(runs, -(-count // together)), count), together
+
+
 def read_runs(problem: Problem, count: int, runs: int) -> Reading:
-    """Count what `count` samples decode, in `runs` runs, each within a chunk, or more where chunks are short."""
+    """Count what `count` samples decode that are read in runs, see `runs_within`."""
     n, chunk = problem.n_samples, min(problem.chunk_samples, problem.n_samples)
-    runs = min(max(runs, -(-count // chunk)), count)
+    runs, together = runs_within(count, chunk, runs)
     cuts = -(-problem.n_features // problem.chunk_features) if problem.encoded else 1
-    return Reading(min(n, runs * chunk) * problem.row_bytes, runs * cuts, runs)
+    return Reading(min(n, runs * together) * problem.row_bytes, runs * cuts * (together // chunk), runs)

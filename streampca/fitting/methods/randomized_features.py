@@ -19,6 +19,7 @@ import numpy as np
 from scipy.linalg import eigvalsh
 
 from ...accumulators import ScatterBlock
+from ...accumulators.centering import rounded_centre
 from ...accumulators.probes import probe_directions
 from ...arrays import Array, Float64
 from ...eigensolvers import (
@@ -103,8 +104,13 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
         self.products, self.rounding = products * self.scale, rounding * self.scale
         self.weight, self.n_samples, self.drift = found.weight, found.n_samples, found.drift * self.scale
         # The centre of later passes is the measured mean, without drift.
+        if collection.dtype.kind in "biu":
+            mean = np.rint(found.mean)
+        else:
+            spread = (found.trace / (found.weight * len(found.mean))) ** 0.5
+            mean = rounded_centre(found.mean, spread, self.precision)
         if not job.plan.sparse:  # whose centre leaves most features as they are
-            self.centre = np.rint(found.mean) if collection.dtype.kind in "biu" else found.mean
+            self.centre = mean
         self.offset = found.offset_from(self.centre)
 
     def step(self, product: Float64, listener: Listener, *, may_continue: bool) -> None:

@@ -12,12 +12,14 @@ import numpy as np
 from scipy.linalg import eigh
 
 from ...accumulators import not_finite
+from ...accumulators.centering import GRID_ROWS, rounded_centre
 from ...accumulators.products import products_on
 from ...accumulators.sparse_rows import sparse_centre
 from ...arrays import Array, Float64
 from ...execution.threads import one_blas_thread
 from ...planning import SAMPLE_RUNS, sample_rows
 from ...planning.blocks import Span
+from ...planning.decoding import runs_within
 from ...readers import Collection
 from .data_checks import bad_sample
 from .job import Job
@@ -34,7 +36,7 @@ class Start:
     Attributes
     ----------
     centre : ndarray of shape (p,)
-        Mean of the sample; rounded for whole numbers.
+        Mean of the sample; rounded for whole numbers, and where one subtraction does.
     block : ndarray of shape (p, l)
         Columns that span the first block; not orthogonal.
     """
@@ -63,10 +65,10 @@ def started(job: Job) -> Start:
     mean = rows.mean(axis=0, dtype=np.float64)
     centre = np.ldexp(mean, exponent)
     rows -= mean.astype(rows.dtype)
+    spread = float(np.ldexp(np.sqrt(np.mean(np.square(rows[:: max(1, len(rows) // GRID_ROWS)]))), exponent))
     # The scale does not change directions, and without it squares could overflow.
     rows /= max(float(np.abs(rows).max()), np.finfo(rows.dtype).tiny)
-    if collection.dtype.kind in "biu":
-        centre = np.rint(centre)
+    centre = np.rint(centre) if collection.dtype.kind in "biu" else rounded_centre(centre, spread, job.plan.precision)
     random = min(RANDOM, -(-width // 2))
     block: Float64 = np.empty((collection.n_features, width), order="F")
     leading = leading_vectors(rows, width - random, job.plan.request.device)
@@ -88,8 +90,8 @@ def _sparse_start(job: Job) -> Start:
 
 
 def sample_runs(n: int, count: int, chunk: int) -> list[Span]:
-    """Return runs of about `count` samples in all, spread over `n`; each begins with a chunk and stays inside it."""
-    runs = min(max(SAMPLE_RUNS, -(-count // chunk)), count)
+    """Return runs of about `count` samples, spread over `n`; each begins with a chunk and stays inside it, or a few."""
+    runs, chunk = runs_within(count, chunk, SAMPLE_RUNS)
     # Rounded down to beginnings of chunks, without repetition.
     starts = sorted({i * n // runs // chunk * chunk for i in range(runs)})
     size = -(-count // len(starts))  # with few large chunks, runs are longer
