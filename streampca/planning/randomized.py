@@ -8,7 +8,8 @@ order of storage, and the first block comes from a sample; along samples it is a
 `by_features`), a pass or two more, and far less memory for the basis.
 
 Of the widths, bases and blocks that fit the budget the fastest are taken, or along features those with fewer passes
-that take little longer, as data are often slower to read than rates say. So for a number of components more memory
+that take little longer, as data are often slower to read than rates say; where the system keeps them in memory, those
+with narrower blocks, whose last pass goes less far beyond what is asked. So for a number of components more memory
 makes the fastest plan no slower. With fewer passes than any width needs, blocks are as wide as they are nearly free:
 narrow on data that are read fast, wide where reading takes most of the time.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import groupby, product
 from typing import NamedTuple, Self
 
@@ -59,18 +60,24 @@ WORTH_SECONDS = 1.0  # along features, below which nobody waits
 # Columns of a block for every component, and passes to a residual of USUAL_TOL: of images, whose spectra fall slowly
 # (30000 x 128 x 128, k = 50; 1/f images).
 WIDTHS = ((1.3, 7), (2.0, 6), (2.5, 5), (6.0, 4))
+# Passes grow with the decades of the residual to this power, within 10 % from 0.3 to 1e-5 (3000 x 2304, 1/f and slow
+# decay, k = 10 and 50, blocks of 25 to 200): the first passes gain a third of a decade, later ones one.
+PASSES_OF_DECADES = 0.63
 LEAST_BESIDE = 15  # columns beside those for the components: of few, reading and centring samples take most of a pass
+KERNEL, NARROW = 16, 48  # columns that BLAS multiplies at once: 32 take as long as 25, and among many few more are free
 SPARE = 1  # blocks of a basis that is never restarted, beside one a pass: should it take a pass more
 RESTARTS = ((4, 1), (3, 2), (2, 5), (1, 10))  # blocks of a smaller one, and the passes more that its restarts take
 OPEN_COMPONENTS, OPEN_WIDTH = 100, 1.25  # counted on where k is open, when the basis grows with every pass
 OPEN_SHARE = 2  # columns of an open basis for every component that there is to be room for
 TWICE = 2 * THREAD_BYTES  # packing buffers of two libraries of BLAS: passes use the one, steps the other
 
-FEWER_PASSES = 1.2  # times as long that a plan along features with fewer passes may take ...
+FEWER_PASSES = 1.2  # times as long that a plan along features with fewer passes, or narrower blocks, may take ...
 FEWER_DECODED = 1.25  # ... and so many times that where a pass decodes: decoders and links differ most from their rates
+KEPT = 64  # times that plain files go into memory, where the system surely keeps them from pass to pass
 LEAST_ROOM = 0.9  # for components where k is open, to what there could be
 AT_ONCE = 1.1  # and one in threads (0.83 of the time; 30000 x 128 x 128), or that reads ahead: rates know neither
-PROJECTED = 4  # eigenproblems of the basis in a pass: 3.4 to 3.8 measured, by these rates (3000 x 2304, k = 50)
+STEP = 16  # flops for each number of the block and column of the basis, which is projected out three times, in a step
+PROJECTED = 1.5  # eigenproblems of the basis in a pass: one, and those by which certainty is looked for near the end
 PRODUCT_ROWS, LEAST_PRODUCT_ROWS = 512, 32  # samples multiplied at a time ...
 PRODUCT_BYTES = (128 * MIB, 32 * MIB)  # ... as many as take so much as float64; of few, adding up costs the most
 MOST_AGAIN = 4  # times that a chunk may be decoded in a pass; smaller budgets are refused, not read for days
@@ -101,9 +108,7 @@ def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
 
 def sides(problem: Problem, request: Request) -> tuple[Groups[AlongFeatures], Groups[AlongSamples]]:
     """Return the candidates along features, and along samples."""
-    choices = bases(problem, request, problem.n_features)
-    along_features = [family for basis in choices for family in _cuttings(problem, request, basis)]
-    return [along_features], _along_samples(problem, request)
+    return [_along_features(problem, request)], _along_samples(problem, request)
 
 
 class BetterSide(NamedTuple):
@@ -185,15 +190,22 @@ def bases(problem: Problem, request: Request, size: int, *, later: int = 0) -> I
     """
     k, most = counted_on(problem, request), problem.most_components
     for ratio, passes in ((OPEN_WIDTH, WIDTHS[0][1]),) if request.is_open else WIDTHS:
-        width = min(max(math.ceil(ratio * k), k + LEAST_BESIDE), most)
+        width = max(math.ceil(ratio * k), k + LEAST_BESIDE)
+        width = min(-(-width // KERNEL) * KERNEL if width < NARROW else width, most)
         least = min(width + k, most + width, size)
-        passes = max(2, passes - math.floor(math.log10(request.residual / USUAL_TOL) + 1e-9)) + later
+        passes = _passes_to(request.residual, passes) + later
         blocks = {passes + SPARE, *(number for number, _ in RESTARTS)}
         larger = {min(number * width, most + width, size) for number in blocks}
         for columns in (
             (least,) if request.is_open else sorted({least} | {columns for columns in larger if columns > least})
         ):
             yield basis_of(problem, size, width, columns, passes)
+
+
+def _passes_to(residual: float, usual: int) -> int:
+    """Return the passes to a residual, with blocks that take so many to the usual one; to certainty at least two."""
+    decades = max(0.0, math.log10(residual) / math.log10(USUAL_TOL))
+    return max(2, math.ceil(usual * decades**PASSES_OF_DECADES - 0.1))
 
 
 def basis_of(problem: Problem, size: int, width: int, columns: int, passes: int) -> Basis:
@@ -212,16 +224,48 @@ def basis_of(problem: Problem, size: int, width: int, columns: int, passes: int)
 # -- along features
 
 
-def _cuttings(problem: Problem, request: Request, basis: Basis) -> Iterator[AlongFeatures]:
-    """Yield families of sizes with the same blocks."""
+class Cuttings(NamedTuple):
+    """Family of sizes with one basis, the largest blocks first; where they fit, no smaller ones are priced."""
+
+    sizes: AlongFeatures
+    lengths: list[int]
+
+    def within(self, memory: int) -> Iterator[AlongFeatures]:
+        """Yield those that fit, down to one that smaller ones would only be slower than; where k is open, all."""
+        best = None
+        for sizes in self._cut():
+            fitting = list(sizes.within(memory))
+            yield from fitting
+            best = best or (sizes.product_rows, next(self._shortest.smallest()).at_once)
+            if fitting and (sizes.product_rows, fitting[0].at_once) == best and not sizes.request.is_open:
+                return
+
+    def smallest(self) -> Iterator[AlongFeatures]:
+        """Yield all, in several threads or one."""
+        for sizes in self._cut():
+            yield from sizes.smallest()
+
+    @property
+    def _shortest(self) -> AlongFeatures:
+        return replace(self.sizes, block_rows=self.lengths[-1])
+
+    def _cut(self) -> Iterator[AlongFeatures]:
+        """Yield the sizes with blocks of every length, and pieces of them of two lengths."""
+        pieces = [_product_rows(self.sizes.problem, size) for size in PRODUCT_BYTES]
+        for rows in self.lengths:
+            for most in sorted({min(piece, rows) for piece in pieces}, reverse=True):
+                yield replace(self.sizes, block_rows=rows, product_rows=most)
+
+
+def _along_features(problem: Problem, request: Request) -> list[Cuttings]:
+    """Return a family of sizes for every basis."""
     precision = precision_of(problem, request, _multiplications(problem, request))
-    k = counted_on(problem, request)
-    sizes = AlongFeatures(
-        problem=problem, request=request, k=k, precision=precision, basis=basis, schedule="lanczos"
-    )  # fmt: skip
-    for rows in _block_lengths(problem):
-        for most in sorted({min(_product_rows(problem, size), rows) for size in PRODUCT_BYTES}, reverse=True):
-            yield replace(sizes, block_rows=rows, product_rows=most)
+    sizes = partial(AlongFeatures, problem=problem, request=request, k=counted_on(problem, request), schedule="lanczos")
+    lengths = _block_lengths(problem)
+    return [
+        Cuttings(sizes(precision=precision, basis=basis), lengths)
+        for basis in bases(problem, request, problem.n_features)
+    ]
 
 
 def _product_rows(problem: Problem, size: int) -> int:
@@ -268,6 +312,18 @@ class AlongFeatures(MethodSizes):
     precision: str
     basis: Basis
 
+    @property
+    def at_once(self) -> tuple[int, int]:
+        """Threads, and blocks that each reads ahead."""
+        return self.threads, self.ahead
+
+    @property
+    def overshoot(self) -> tuple[int, float]:
+        """Sort key among those that take about as long: passes, or columns, that may prove to be in vain."""
+        problem, cost = self.problem, self.cost
+        is_kept = not problem.encoded and problem.n_samples * problem.row_bytes <= problem.machine.memory // KEPT
+        return (0, self.basis.width) if is_kept else (cost.late, cost.passes)
+
     # -- the search
 
     def smallest(self) -> Iterator[Self]:
@@ -287,7 +343,7 @@ class AlongFeatures(MethodSizes):
 
     @classmethod
     def preferred(cls, fitting: Sequence[Self]) -> Self:
-        """Return the fastest, or one with fewer passes, or in threads, or that reads ahead, if it takes little longer.
+        """Return the fastest, or one with fewer passes or narrower blocks, or in threads, if it takes little longer.
 
         Where no block needs as few passes as are allowed, fewer missing ones stand for fewer passes: a wide block, if
         reading takes most of the time.
@@ -296,13 +352,13 @@ class AlongFeatures(MethodSizes):
         fastest = min(sizes.seconds for sizes in fitting)
         longer = FEWER_PASSES * (FEWER_DECODED if fitting[0].problem.encoded else 1)
         near = [sizes for sizes in fitting if sizes.seconds <= longer * fastest]
-        least = min((sizes.cost.late, sizes.cost.passes) for sizes in near)
-        near = [sizes for sizes in near if (sizes.cost.late, sizes.cost.passes) == least]
+        least = min(sizes.overshoot for sizes in near)
+        near = [sizes for sizes in near if sizes.overshoot == least]
         fastest = min(sizes.seconds for sizes in near)
         room = max(sizes.k for sizes in near)
         near = [sizes for sizes in near if sizes.seconds <= AT_ONCE * fastest and sizes.k >= LEAST_ROOM * room] or near
-        most = max((sizes.threads, sizes.ahead) for sizes in near)
-        near = [sizes for sizes in near if (sizes.threads, sizes.ahead) == most]
+        most = max(sizes.at_once for sizes in near)
+        near = [sizes for sizes in near if sizes.at_once == most]
         return min(near, key=lambda sizes: (sizes.seconds, -sizes.basis.columns))
 
     def _with_basis(self, memory: int) -> Self:
@@ -417,7 +473,7 @@ class AlongFeatures(MethodSizes):
 def _steps_work(size: int, width: int, passes: int, columns: int) -> Work:
     """Work between passes: blocks of vectors of a size made orthogonal to a basis of so many columns, and projected."""
     held = float(min(passes * width, columns))
-    work = products((4 * float(size) * held * width + 8 * float(size) * width**2) * passes, "double")
+    work = products((STEP * float(size) * held * width / 2 + 8 * float(size) * width**2) * passes, "double")
     return work + _projected_work(width, passes, columns)
 
 
