@@ -24,6 +24,7 @@ from streampca.accumulators import (
     ScatterBlock,
     sample_directions,
 )
+from streampca.accumulators.centering import rounded_centre, split
 from streampca.accumulators.probes import Directions, probe_directions
 from streampca.planning.blocks import Span, blocks_of
 from streampca.planning.memory import PROBES_OF_PASS
@@ -620,6 +621,13 @@ def test_a_bad_first_block_does_not_spoil_the_rest():
     light = np.random.default_rng(4).normal(30000, 5, size=(4000, 30)).astype(np.float32)
     parts = [np.zeros((10, 30), np.float32), *np.array_split(light, 8)]
     assert_right(fed(partial(Scatter, 30), parts), np.concatenate(parts))
+
+
+def test_a_centre_takes_one_subtraction_where_samples_spread_far():
+    centre = np.array([0.1, 30000.1])
+    assert not split(rounded_centre(centre, 1000.0, "single"), np.dtype("f4"))[1].any()
+    for spread, precision in ((5.0, "single"), (1000.0, "double")):
+        assert np.array_equal(rounded_centre(centre, spread, precision), centre)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])

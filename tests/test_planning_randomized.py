@@ -16,7 +16,7 @@ from streampca.planning import choose_method as choose
 from streampca.planning import least_memory, make_plan, sample_rows
 from streampca.planning.decoding import read_boxes, read_runs
 from streampca.planning.memory import basis_bytes, scatter_block_bytes, step_bytes
-from streampca.planning.randomized import SAMPLE_RUNS
+from streampca.planning.randomized import SAMPLE_RUNS, sides
 from streampca.units import GIB, MIB, parse_bytes
 
 
@@ -82,7 +82,16 @@ def test_a_smaller_tolerance_takes_more_passes():
     plans = [
         make_plan(PROBLEMS["pictures"], by_options.request(50, memory=GIB, tol=10.0**-power)) for power in range(1, 9)
     ]
-    assert [plan.passes for plan in plans] == [2, 4, 5, 5, 6, 7, 8, 8]  # the second and the third in narrower blocks
+    assert [plan.passes for plan in plans] == [
+        2,
+        4,
+        5,
+        5,
+        6,
+        7,
+        8,
+        9,
+    ]  # the 2nd and 3rd in narrower blocks
     assert make_plan(PROBLEMS["pictures"], by_options.request(50, memory=GIB, tol=5e-5)).passes == 6
 
 
@@ -238,3 +247,13 @@ def test_many_components_and_open_numbers_prefer_an_exact_method(monkeypatch, wa
         make_plan(problem(10**6, (64, 64)), by_options.request(wanted, "randomized", memory=8 * GIB)).method
         == "randomized"
     )
+
+
+@pytest.mark.parametrize("name", ["digits", "pictures", "large chunks", "faces in files", "a million, packed"])
+def test_blocks_that_are_not_priced_would_not_be_taken(name):
+    for memory, tol in ((60 * MIB, 1e-4), (300 * MIB, 1e-2), (2 * GIB, 0.3)):
+        request = by_options.request(20, "randomized", memory, tol=tol)
+        ((families,), _) = sides(PROBLEMS[name], request)
+        priced = [sizes for family in families for sizes in family.within(memory)]
+        every = [sizes for family in families for cut in family.cut() for sizes in cut.within(memory)]
+        assert priced == every == [] or priced[0].preferred(priced) == every[0].preferred(every)

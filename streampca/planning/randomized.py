@@ -60,11 +60,12 @@ WORTH_SECONDS = 1.0  # along features, below which nobody waits
 # Columns of a block for every component, and passes to a residual of USUAL_TOL: of images, whose spectra fall slowly
 # (30000 x 128 x 128, k = 50; 1/f images).
 WIDTHS = ((1.3, 7), (2.0, 6), (2.5, 5), (6.0, 4))
-# Passes grow with the decades of the residual to this power, within 10 % from 0.3 to 1e-5 (3000 x 2304, 1/f and slow
-# decay, k = 10 and 50, blocks of 25 to 200): the first passes gain a third of a decade, later ones one.
+# Up to there, passes grow with the decades of the residual to this power, within 10 % (3000 x 2304, 1/f and slow decay,
+# k = 10 and 50, blocks of 25 to 200): the first passes gain a third of a decade, later ones one.
 PASSES_OF_DECADES = 0.63
 LEAST_BESIDE = 15  # columns beside those for the components: of few, reading and centring samples take most of a pass
 KERNEL, NARROW = 16, 48  # columns that BLAS multiplies at once: 32 take as long as 25, and among many few more are free
+MANY = 10  # times that the narrow go into all there are, or a basis would soon be everything
 SPARE = 1  # blocks of a basis that is never restarted, beside one a pass: should it take a pass more
 RESTARTS = ((4, 1), (3, 2), (2, 5), (1, 10))  # blocks of a smaller one, and the passes more that its restarts take
 OPEN_COMPONENTS, OPEN_WIDTH = 100, 1.25  # counted on where k is open, when the basis grows with every pass
@@ -194,7 +195,8 @@ def bases(problem: Problem, request: Request, size: int, *, later: int = 0) -> I
     k, most = counted_on(problem, request), problem.most_components
     for ratio, passes in ((OPEN_WIDTH, WIDTHS[0][1]),) if request.is_open else WIDTHS:
         width = max(math.ceil(ratio * k), k + LEAST_BESIDE)
-        width = min(-(-width // KERNEL) * KERNEL if width < NARROW else width, most)
+        rounds = width < NARROW <= most / MANY
+        width = min(-(-width // KERNEL) * KERNEL if rounds else width, most)
         least = min(width + k, most + width, size)
         passes = _passes_to(request.residual, passes) + later
         blocks = {passes + SPARE, *(number for number, _ in RESTARTS)}
@@ -206,9 +208,12 @@ def bases(problem: Problem, request: Request, size: int, *, later: int = 0) -> I
 
 
 def _passes_to(residual: float, usual: int) -> int:
-    """Return the passes to a residual, with blocks that take so many to the usual one; to certainty at least two."""
-    decades = max(0.0, math.log10(residual) / math.log10(USUAL_TOL))
-    return max(2, math.ceil(usual * math.pow(decades, PASSES_OF_DECADES) - 0.1))
+    """Return the passes to a residual, at least two, with blocks that take so many to the usual one."""
+    beyond = math.log10(USUAL_TOL / residual)
+    if beyond >= 0:
+        return usual + math.ceil(beyond - 1e-9)
+    share = max(0.0, math.log10(residual) / math.log10(USUAL_TOL))
+    return max(2, math.ceil(usual * math.pow(share, PASSES_OF_DECADES) - 0.1))
 
 
 def basis_of(problem: Problem, size: int, width: int, columns: int, passes: int) -> Basis:
@@ -236,7 +241,7 @@ class Cuttings(NamedTuple):
     def within(self, memory: int) -> Iterator[AlongFeatures]:
         """Yield those that fit, down to one that smaller ones would only be slower than; where k is open, all."""
         best = None
-        for sizes in self._cut():
+        for sizes in self.cut():
             fitting = list(sizes.within(memory))
             yield from fitting
             best = best or (sizes.product_rows, next(self._shortest.smallest()).at_once)
@@ -245,14 +250,14 @@ class Cuttings(NamedTuple):
 
     def smallest(self) -> Iterator[AlongFeatures]:
         """Yield all, in several threads or one."""
-        for sizes in self._cut():
+        for sizes in self.cut():
             yield from sizes.smallest()
 
     @property
     def _shortest(self) -> AlongFeatures:
         return replace(self.sizes, block_rows=self.lengths[-1])
 
-    def _cut(self) -> Iterator[AlongFeatures]:
+    def cut(self) -> Iterator[AlongFeatures]:
         """Yield the sizes with blocks of every length, and pieces of them of two lengths."""
         pieces = [_product_rows(self.sizes.problem, size) for size in PRODUCT_BYTES]
         for rows in self.lengths:
