@@ -82,7 +82,7 @@ def _bounds(
     values, vectors, is_stored = solution.values, solution.vectors, components.dtype == solution.vectors.dtype
     if scatter.agrees:
         exact = exact_bounds(scatter, values, vectors, after)
-        residual = exact.residual if is_stored else residual_bounds(scatter, values, components)
+        residual = exact.residual + EPS * values if is_stored else residual_bounds(scatter, values, components)
         relative = certificate_of(values, exact.value).relative + EPS  # they are divided by the weight, too
         angle = exact.angle
         if solution.spectrum is None:  # models tell variance k + 1 by quotients of the two bounds
