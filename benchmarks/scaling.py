@@ -136,7 +136,7 @@ class Simulation:
                 asked[self.luck.randrange(have)] += 1
             seconds += 2 * latency + self.costs.scheduler + max(asked) * size / self.sharing.network
             have += asking
-        self.sent.vector_bytes = size * workers
+        self.sent.vector_bytes = size * (workers - 1)  # one has them from the process that was started
         return seconds
 
     # -- the process that was started, and the scheduler
