@@ -107,17 +107,13 @@ def test_any_dtype(way, dtype, precision):
 
 
 def test_bounds_are_near_the_truth():
-    """Within twice it, or six times for Nystrom's pairs, by which most of these end: 16 probes alone tell of them.
-
-    What float32 leaves of a residual near nothing is beside the point.
-    """
+    """Within twice it; what float32 leaves of a residual near nothing is beside the point."""
     near = []
     for name in FEATURES.made:
         model, _ = eight("features", name)
         left = residuals(model, truth(problem(name, offset_of("features", name))))
-        if np.any(left > 1e-6):
-            near.append(np.median((model.residual_bound / left)[left > 1e-6]))
-    assert 1 <= min(near) < 2 < max(near) < 6
+        near.extend((model.residual_bound / left)[left > 1e-6])
+    assert 1 <= np.median(near) < 2
 
 
 def test_tol_is_what_is_certified():
