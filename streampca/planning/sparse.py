@@ -17,6 +17,7 @@ from .by_features import SizesByFeatures
 from .candidate_sizes import Cost, Groups, MethodSizes
 from .covariance import CovarianceSizes
 from .dual import OPEN_SHARES, DualSizes, components_counted_on
+from .lanczos_basis import Basis, bases, counted_on
 from .memory import COMPONENT_COPIES, PROBES, PROBES_OF_PASS, SPARSE_TILE, Phase, basis_bytes, runtime, step_bytes
 from .plan import Plan
 from .randomized import (
@@ -25,9 +26,6 @@ from .randomized import (
     PROBE_BYTES,
     AlongFeatures,
     AlongSamples,
-    Basis,
-    bases,
-    counted_on,
 )
 from .rates import Work, solve_work
 from .request import USUAL_TOL, Problem, Request

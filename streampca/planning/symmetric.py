@@ -17,6 +17,7 @@ from ..units import MIB, counted_passes, format_shape
 from .blocks import MOST_BLOCK, block_rows, concurrencies
 from .candidate_sizes import Cost, MethodSizes, Schedule, search
 from .decoding import Reading, read_boxes
+from .lanczos_basis import Basis, bases, counted_on
 from .memory import (
     COMPONENT_COPIES,
     PROBES_OF_PASS,
@@ -29,7 +30,7 @@ from .memory import (
     thread_count,
 )
 from .plan import Plan
-from .randomized import MOST_AGAIN, RANDOM_START_PASSES, Basis, bases, counted_on
+from .randomized import MOST_AGAIN, RANDOM_START_PASSES
 from .rates import Work, products, solve_work
 from .request import Problem, Request
 
