@@ -46,6 +46,11 @@ class Svd(MethodSizes):
         }
         yield Phase.of("decomposition", samples, decomposing, runtime())
 
+    @property
+    def sent(self) -> tuple[int, int]:
+        """Bytes sent to every worker before the pass, none, and of a sum as workers send it: here, samples."""
+        return 0, 8 * self.problem.n_samples * self.problem.n_features
+
     @cached_property
     def cost(self) -> Cost:
         """Cost of one read, and of the decomposition."""
