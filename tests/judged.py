@@ -18,6 +18,8 @@ from streampca.fitting.methods import METHODS, Job
 from streampca.fitting.open_fit import plan_collection, prepare
 from streampca.planning import randomized as sides
 
+ROUNDING = 1e-14  # of residuals and variances computed in float64, in first variances: bounds of exact sums are below
+
 # -- samples
 
 

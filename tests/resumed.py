@@ -125,7 +125,7 @@ def run(path, kind, output, folder=None, *, listener=lambda event: None, overwri
         patch.setattr(component_chunks, "LEAST_RUN", 64)
         collection = prepare(streampca.open_collection(path), None)
         if words.get("kind") == "kernel-pca":
-            collection = collection.awaiting(KernelFeatures(kernel=Kernel("rbf", 1e-6)))
+            collection = collection.awaiting(KernelFeatures(kernel=Kernel("rbf", 1e-6)), holds_landmarks=False)
         n = collection.n_samples
         weights = np.random.default_rng(1).integers(0, 3, n).astype(np.float64) if "weighted" in kind else None
         place = fitting.ModelOutput(str(output), overwrite=overwrite)

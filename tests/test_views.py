@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import ExitStack
 from pathlib import Path
 
 import by_options
@@ -356,12 +357,12 @@ def test_dask_is_computed_in_pieces(monkeypatch):
     assert found.storage.decode_bytes >= 120
 
 
-def holders(tmp_path):
+def holders(tmp_path, opened):
     """Objects that hold arrays a (4 x 3 x 3) and b (4 x 5 x 5)."""
     a, b = np.zeros((4, 3, 3)), np.zeros((4, 5, 5))
     np.savez(tmp_path / "x.npz", a=a, b=b)
-    yield np.load(tmp_path / "x.npz")
-    file = h5py.File(tmp_path / "x.h5", "w")
+    yield opened.enter_context(np.load(tmp_path / "x.npz"))
+    file = opened.enter_context(h5py.File(tmp_path / "x.h5", "w"))
     file["a"], file["b"] = a, b
     yield file
     group = zarr.open_group(tmp_path / "x.zarr", mode="w")
@@ -374,10 +375,11 @@ def holders(tmp_path):
 
 @pytest.mark.parametrize("which", range(5), ids=["npz", "h5py", "zarr", "xarray", "dict"])
 def test_objects_of_several_arrays_ask_for_a_key(tmp_path, which):
-    source = list(holders(tmp_path))[which]
-    several = r"holds 2 arrays, b \(4 x 5 x 5 float64\), a \(4 x 3 x 3 float64\).*key='b'"
-    refused_as(
-        source, r"'b' of xarray array has samples of 5 x 5.*key='a'" if hasattr(source, "data_vars") else several
-    )
-    assert open_collection(source, key="a").shape == (4, 3, 3)
-    refused_as(source, r"has no array 'c'; it holds [ab] ", error=RequestError, key="c")
+    with ExitStack() as opened:
+        source = list(holders(tmp_path, opened))[which]
+        several = r"holds 2 arrays, b \(4 x 5 x 5 float64\), a \(4 x 3 x 3 float64\).*key='b'"
+        refused_as(
+            source, r"'b' of xarray array has samples of 5 x 5.*key='a'" if hasattr(source, "data_vars") else several
+        )
+        assert open_collection(source, key="a").shape == (4, 3, 3)
+        refused_as(source, r"has no array 'c'; it holds [ab] ", error=RequestError, key="c")

@@ -140,7 +140,7 @@ class KernelOptions(Description):
     Parameters
     ----------
     gamma : float, "auto" or None, default=None
-        Gamma of kernels that have it; by default 1 / n_features. "auto" is derived from the median distance between
+        Gamma of kernels; by default 1 / n_features. "auto" is derived from the median distance between
         samples.
     degree : int, default=3
         Degree of kernel polynomial.

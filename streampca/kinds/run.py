@@ -100,8 +100,8 @@ class Run(NamedFields):
     dashboard : bool, default=False
         Serve dask's dashboard to all on this machine.
     network : str, optional
-        Rate of each worker's link, such as 10Gbit or 1.2GB/s; by default 10Gbit is assumed. Plans take the method that
-        is fastest at this rate, and say how many workers are worth having. Of workers and clusters only.
+        Rate of a worker's link; by default 10Gbit. Such as 25Gbit or 1.2GB/s. Plans take the method that is fastest at
+        this rate, and say how many workers are worth having. Of workers and clusters only.
     device : str, optional
         Device that multiplies blocks; by default none. Such as cuda or cuda:1, by torch (extra
         ``gpu``), for methods "covariance", "dual" and "randomized", which plans fit into its memory. Eigenproblems stay
