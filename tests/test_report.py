@@ -529,9 +529,11 @@ def test_one_model_has_the_same_figures_at_every_door(undrawn, here):
     assert cells[0] in page.by_tag["td"]
 
 
-def test_changed_collection_is_not_taken_for_the_one_fitted(undrawn, here):
+@pytest.mark.parametrize("kind", [streampca.PCA(3), streampca.KernelPCA(3)], ids=["pca", "kernel-pca"])
+def test_changed_collection_is_not_taken_for_the_one_fitted(undrawn, here, kind):
     np.save("x.npy", blobs(60))
-    found = streampca.fit("x.npy", n_components=3)
+    found = streampca.fit("x.npy", kind)
+    assert "Left out" not in reported(found).text
     np.save("x.npy", blobs(60, seed=1))
     os.utime("x.npy", (1, 1))
     assert "has changed since the fit" in reported(found).text

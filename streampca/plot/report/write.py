@@ -22,6 +22,7 @@ from ...models.load import load_model
 from ...models.model import Model
 from ...models.transform.resume import digest_of
 from ...planning.blocks import block_limit
+from ...planning.registry import OF_KERNEL
 from ...preprocessing import complete_samples
 from ...preprocessing.run_options import OF_FITS, SHARING, FitOptions, run_and_opening
 from ...preprocessing.sizes_for_planning import this_machine
@@ -211,7 +212,10 @@ def _fitted(
             for named_by_model in (before.source, before.options.get("labels")):
                 check_not_remote(named_by_model, f"the model {model.name}")
         raw = complete(open_collection(before.source, like=model, **options))
-        difference = data_difference(model.provenance, model.prepared(raw))
+        prepared, plan = model.prepared(raw), model.provenance.get("plan") or {}
+        # Method "kernel-matrix" makes the map itself, of data that are recorded as they are before it.
+        before_map = prepared.unmapped if plan.get("method") == OF_KERNEL else None
+        difference = data_difference(model.provenance, before_map or prepared)
     except (StreampcaError, OSError) as error:
         if named and (not isinstance(error, SourceError) or _opens(before.source, model, options)):
             raise
