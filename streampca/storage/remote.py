@@ -44,7 +44,7 @@ _GIVEN: dict[str, Mapping[str, Any]] = {}
 
 
 def storage_options(url: str, options: Mapping[str, Any] | None) -> None:
-    """Use options of a store for all URLs that begin with one, in this process and in the workers of its runs.
+    """Use options of a store for a URL and all below it, in this process and in the workers of its runs.
 
     They are given to the file system of fsspec that opens these URLs, and are written nowhere. Commands, and Python by
     default, use the environment variables and files of the store's own tools, and fsspec's configuration.
@@ -52,7 +52,8 @@ def storage_options(url: str, options: Mapping[str, Any] | None) -> None:
     Parameters
     ----------
     url : str
-        Start of the URLs, such as ``s3://bucket``. Where several fit, the longest holds.
+        Start of the URLs up to a slash, such as ``s3://bucket``: ``s3://bucket-of-another`` is not meant. Where several
+        fit, the longest holds. Give a bucket or folder, as the locks of outputs lie beside them.
     options : mapping of str to object, or None
         Keywords of the file system, such as ``{"anon": True}`` or ``{"endpoint_url": ..., "key": ..., "secret": ...}``
         of s3fs, which can be pickled; None forgets those that were given.
@@ -146,10 +147,15 @@ def _options(url: str) -> dict[str, Any]:
             timeout = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=_SILENT)
             by_http = {"client_kwargs": {"timeout": timeout}, "headers": {"Accept-Encoding": "identity"}}
             options |= dict.fromkeys(schemes - options.keys(), by_http)
-    if starts := [start for start in _GIVEN if url.startswith(start)]:
+    if starts := [start for start in _GIVEN if _begins(url, start)]:
         scheme = url.partition("://")[0].rpartition("::")[2]
         options[scheme] = {**options.get(scheme, {}), **_GIVEN[max(starts, key=len)]}
     return options
+
+
+def _begins(url: str, start: str) -> bool:
+    """Return whether a URL is another or lies below it: hosts and buckets can begin with the names of others."""
+    return url == start or url.startswith(start if start.endswith("/") else f"{start}/")
 
 
 def first_bytes(url: str, count: int) -> bytes:
