@@ -7,6 +7,7 @@ object, which is named after the first one's content.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
@@ -49,13 +50,20 @@ class StoreLock:
 
     @property
     def is_ours(self) -> bool:
-        """False if another process took the lock over."""
-        return _content(self.path) in (self.signature, b"")
+        """False if another process took the lock over, and also if that one has ended and removed it."""
+        return _content(self.path) == self.signature
 
     def check(self) -> None:
         """Raise OutputError unless the lock `is_ours`."""
-        if (content := _content(self.path)) not in (self.signature, b""):
-            raise OutputError(refusal(without_secrets(self.subject), content))
+        if (content := _content(self.path)) == self.signature:
+            return
+        subject = without_secrets(self.subject)
+        if not content:
+            raise OutputError(
+                f"{subject} may have been written by another process, as the lock of this one is gone; look at what is "
+                "there, and run this again to replace it."
+            )
+        raise OutputError(refusal(subject, content))
 
 
 @contextmanager
@@ -103,15 +111,16 @@ def _acquired(place: str, subject: str, signature: bytes) -> StoreLock:
         if holder is not None:
             if not (holder.is_past or _age(place) >= STALE):
                 break
-            if _taken_over(place, content, signature, holder.nonce):
+            if _taken_over(place, content, signature):
                 return StoreLock(place, subject, signature)
         time.sleep(WAIT)
     raise OutputError(refusal(without_secrets(subject), content))
 
 
-def _taken_over(place: str, content: bytes, signature: bytes, nonce: str) -> bool:
+def _taken_over(place: str, content: bytes, signature: bytes) -> bool:
     """Replace the content of a lock, unless another process does or did."""
-    fs, path = remote.filesystem(turn := f"{place}.{nonce}")
+    # A digest, as the content is another's text, and this names an object that is created and removed.
+    fs, path = remote.filesystem(turn := f"{place}.{hashlib.sha256(content).hexdigest()[:32]}")
     if not _create(turn, signature):
         if _age(turn) >= STALE:  # who was to replace it died
             fs.rm_file(path)
