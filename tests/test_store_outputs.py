@@ -116,6 +116,15 @@ def test_a_note_of_a_complete_output_names_what_was_staged_and_nothing_else(fs):
         MODEL.save("memory://a/m.zarr")
 
 
+@pytest.mark.parametrize("url", ["memory://a/x*.zarr", "memory://run[1]/m.zarr", "memory://a/?.zarr"])
+def test_an_output_that_stores_would_take_for_a_glob_is_refused(fs, url):
+    MODEL.save("memory://a/xother.zarr")
+    with pytest.raises(OutputError, match=r"is a glob; choose an output whose URL has none of \* \? \[ in it"):
+        MODEL.save(url, overwrite=True)
+    assert fs.ls("/", detail=False) == ["/a"]
+    assert fs.ls("/a", detail=False) == ["/a/xother.zarr"]
+
+
 def test_there_is_no_model_where_none_is_complete(fs):
     for url in ("memory://a/m.zarr", "memory://nowhere"):
         with pytest.raises(ModelError, match=rf"^{url} holds no complete model; give the URL of one"):
@@ -147,6 +156,37 @@ def test_a_requeued_job_takes_its_lock_over_at_once(fs, monkeypatch):
     MODEL.save("memory://a/m.zarr")
 
 
+def test_a_lock_that_was_taken_over_and_removed_is_another_process(fs):
+    """The suspended run must not replace what the other one wrote."""
+
+    def suspended():
+        with staged("memory://a/s.npy") as partial:
+            Path(partial).write_bytes(b"older")
+            fs.rm_file("/a/s.npy.streampca-lock")
+            MODEL.write_scores(X, "memory://b/s.npy")
+            fs.mv("/b/s.npy", "/a/s.npy")
+
+    with pytest.raises(OutputError, match=r"^memory://a/s.npy may have been written by another process, as the lock"):
+        suspended()
+    np.testing.assert_array_equal(np.load(fs.open("/a/s.npy")), MODEL.transform(X))
+    assert fs.ls("/a", detail=False) == ["/a/s.npy"]
+
+
+def test_a_lock_names_no_object_of_another(fs):
+    fs.pipe_file("/a/precious", b"mine")
+    fs.pipe_file("/a/m.zarr.streampca-lock", b"7 elsewhere 1 - 0 x/../../precious space")
+    lock = store_locks.locked_in_store("memory://a/m.zarr.streampca-lock", "memory://a/m.zarr")
+    touched = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_locks, "STALE", 0.0)
+        write = fs.pipe_file
+        patch.setattr(fs, "pipe_file", lambda path, *args, **how: touched.append(path) or write(path, *args, **how))
+        with lock:
+            pass
+    assert touched
+    assert not [path for path in touched if ".." in path or "precious" in path]
+
+
 def test_what_is_no_lock_stays(fs):
     fs.pipe_file("/a/m.zarr.streampca-lock", b"my notes")
     with pytest.raises(OutputError, match="cannot be taken for a lock: it holds something else"):
@@ -167,17 +207,18 @@ def test_a_store_without_conditional_writes_is_named_once(fs, monkeypatch, caplo
 
 
 def test_options_of_the_longest_start_of_a_url_hold(fs):
-    starts = {"memory://a": 1, "memory://a/deep": 2}
+    starts = {"memory://a": 1, "memory://a/deep": 2, "memory://c/": 3}
     for start, number in starts.items():
         streampca.storage_options(start, {"number": number})
     try:
         given = [
-            remote.filesystem(f"memory://{name}")[0].storage_options.get("number") for name in ("a/x", "a/deep/x", "b")
+            remote.filesystem(f"memory://{name}")[0].storage_options.get("number")
+            for name in ("a", "a/x", "a/deep/x", "a/deeper/x", "c/x", "b", "a.another/x", "a-of-another")
         ]
     finally:
         for start in starts:
             streampca.storage_options(start, None)
-    assert given == [1, 2, None]
+    assert given == [1, 1, 2, 1, 3, None, None, None], "up to a slash"
     assert "number" not in remote.filesystem("memory://a/x")[0].storage_options
     with pytest.raises(RequestError, match="url = 'a/x' is not a URL; give its start, such as s3://bucket"):
         streampca.storage_options("a/x", {})

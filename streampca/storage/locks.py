@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from ..errors import OutputError
+from ..errors import OutputError, without_secrets
 from .disk import check_place, named_beside, open_own
 from .free_space import problem_of
 from .lock_holder import LONGEST, Holder, refusal
@@ -93,6 +93,8 @@ def output_lock(path: str | None) -> Iterator[Lock | StoreLock]:
     if path is None:
         yield Lock("", "", None)
         return
+    if is_url(path) and any(sign in path for sign in "*?["):  # stores take such names for globs
+        raise OutputError(f"{without_secrets(path)} is a glob; choose an output whose URL has none of * ? [ in it.")
     bare = path.rstrip("/") if is_url(path) else os.path.abspath(path)
     place = bare + BESIDE
     if not is_url(path):

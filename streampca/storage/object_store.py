@@ -106,7 +106,8 @@ def remove(url: str) -> None:
         below = _objects(fs, path)
         for names in ([name for name in below if name == METADATA], [name for name in below if name != METADATA]):
             if names:
-                fs.rm([f"{path}/{name}" if name else path for name in names])
+                # Not `fs.rm`, which takes names with brackets or asterisks for globs.
+                _each(fs.rm_file, [f"{path}/{name}" if name else path for name in names])
         with suppress(FileNotFoundError, NotImplementedError):  # of file systems with folders
             if fs.isdir(path):
                 fs.rm(path, recursive=True)
