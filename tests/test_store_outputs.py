@@ -11,6 +11,7 @@ import pytest
 
 import streampca
 from streampca.errors import ModelError, OutputError, RequestError
+from streampca.execution import packing
 from streampca.storage import remote, store_locks
 from streampca.storage.lock_holder import Holder
 from streampca.storage.locks import output_lock
@@ -222,3 +223,15 @@ def test_options_of_the_longest_start_of_a_url_hold(fs):
     assert "number" not in remote.filesystem("memory://a/x")[0].storage_options
     with pytest.raises(RequestError, match="url = 'a/x' is not a URL; give its start, such as s3://bucket"):
         streampca.storage_options("a/x", {})
+
+
+def test_a_worker_has_the_options_of_one_client_at_a_time_and_shows_none(monkeypatch):
+    packs = []
+    for options in ({"secret": "hush"}, None):
+        streampca.storage_options("memory://a", options)
+        packs.append(packing.packed("work"))
+    assert "hush" not in repr(packs)
+    assert [packing.unpacked(packs[0]), remote.given_options()] == ["work", {}], "a client keeps its own"
+    monkeypatch.setattr(packing, "_IMPORTED", "in another process")
+    given = [(packing.unpacked(pack), remote.given_options()) for pack in packs]
+    assert given == [("work", {"memory://a": {"secret": "hush"}}), ("work", {})]

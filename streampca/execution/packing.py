@@ -1,13 +1,16 @@
 """Packing of values for workers: pickled as dask does, with arrays out of band, which are not copied.
 
 Graphs of dask can hold lambdas and local functions, which plain pickling refuses. Packs are never stored: they go from
-a client to the workers of its own cluster. Options of stores, which values do not hold, go with each.
+a client to the workers of its cluster. Options of stores, which values do not hold, go with each, and hold in the
+worker until the next: clients with different options at the same time need workers of their own.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import pickle
+import uuid
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -16,7 +19,9 @@ import numpy.typing as npt
 from distributed import Future
 from distributed.protocol import dask_deserialize, dask_serialize
 
-from ..storage.remote import given_options, storage_options
+from ..storage.remote import given_options, use_options
+
+_IMPORTED = uuid.uuid4().hex
 
 
 class Packed(NamedTuple):
@@ -33,6 +38,10 @@ class Packed(NamedTuple):
     def nbytes(self) -> int:
         """Bytes of form and arrays."""
         return len(self.form) + sum(array.nbytes for array in self.arrays)
+
+    def __repr__(self) -> str:
+        """Return a text without the data, which can be secret."""
+        return f"Packed({self.nbytes} bytes)"
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -100,7 +109,7 @@ def _packed(value: Any, kind: type[_Pickler]) -> Packed:
     buffers: list[pickle.PickleBuffer] = []
     form = io.BytesIO()
     pickler = kind(form, protocol=5, buffer_callback=buffers.append)
-    pickler.dump(given_options())
+    pickler.dump((_process(), given_options()))
     pickler.dump(value)
     return Packed(form.getvalue(), tuple(np.asarray(buffer.raw(), np.uint8) for buffer in buffers), pickler.waits)
 
@@ -111,6 +120,12 @@ def unpacked(pack: Packed) -> Any:
         array.flags.writeable = False
     # From the scheduler, as the code that runs here.
     unpickler = pickle.Unpickler(io.BytesIO(pack.form), buffers=pack.arrays)  # noqa: S301
-    for url, options in unpickler.load().items():  # first, as a value can open URLs
-        storage_options(url, options)
+    client, options = unpickler.load()
+    if client != _process():  # a worker of a process of its own
+        use_options(options)  # first, as a value can open URLs
     return unpickler.load()
+
+
+def _process() -> tuple[int, str]:
+    """Return what identifies this process: forked ones share the text, and hosts the number."""
+    return os.getpid(), _IMPORTED

@@ -82,6 +82,13 @@ def given_options() -> dict[str, Mapping[str, Any]]:
     return dict(_GIVEN)
 
 
+def use_options(options: Mapping[str, Mapping[str, Any]]) -> None:
+    """Replace the options that were given, by the start of URLs, by others."""
+    _GIVEN.update(options)
+    for url in _GIVEN.keys() - options.keys():
+        _GIVEN.pop(url, None)
+
+
 def is_url(source: Any) -> bool:
     """Return whether a source is a text that begins with a scheme."""
     return isinstance(source, str) and _URL.match(source) is not None
@@ -147,7 +154,7 @@ def _options(url: str) -> dict[str, Any]:
             timeout = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=_SILENT)
             by_http = {"client_kwargs": {"timeout": timeout}, "headers": {"Accept-Encoding": "identity"}}
             options |= dict.fromkeys(schemes - options.keys(), by_http)
-    if starts := [start for start in _GIVEN if _begins(url, start)]:
+    if starts := [start for start in [*_GIVEN] if _begins(url, start)]:
         scheme = url.partition("://")[0].rpartition("::")[2]
         options[scheme] = {**options.get(scheme, {}), **_GIVEN[max(starts, key=len)]}
     return options
