@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from ..errors import OutputError, SourceError, Stopped, first_line, readable, wi
 from ..events import Event, Listener, describe
 from ..execution.fingerprint import first_difference
 from ..readers.collection import digest, file_state
-from ..storage.disk import check_place, is_own, open_own, open_regular
+from ..storage.disk import check_place, file_bytes, is_file, is_own, open_own, open_regular
 from ..storage.free_space import writing
 from ..storage.locks import BESIDE
 from ..storage.outputs import is_present, staged
-from ..storage.remote import is_file, is_url, state_numbers
+from ..storage.remote import is_url, state_numbers
+from ..units import MIB
 from .config import is_run_file
 from .run_file import RunFile
 
@@ -30,6 +32,7 @@ OUTPUTS = "outputs"  # key of run.json for the outputs, by name
 SETTINGS, FILES, UNFINISHED = "settings", "files", "unfinished"  # keys of an output
 MODEL, DATA, MASK, SCALE = "model", "data of the source", "mask", "scale"  # settings that hold digests
 DIGESTED = (MODEL, DATA, MASK, SCALE)
+_COMPARED = MIB  # first bytes of a file at a URL
 
 
 def check_directory(folder: str) -> None:
@@ -90,8 +93,7 @@ class Record:
         if entry is None or not is_present(path):
             return False
         # A run that was ended after it began this output left the one before it, or the complete one.
-        state = _state(path)
-        return state is not None and state in (entry[FILES].get(self._key(path)), entry.get(UNFINISHED))
+        return _is_in_state(path, entry[FILES].get(self._key(path))) or _is_in_state(path, entry.get(UNFINISHED))
 
     def is_begun(self, path: str) -> bool:
         """Return whether a run began an output and was ended without any, so that its checkpoint is one of ours."""
@@ -111,13 +113,20 @@ class Record:
         """Return whether an output is complete, unchanged, and as the run would make it."""
         if not self.is_own(path) or self.difference(path, settings) is not None:
             return False
-        files = self._outputs[self._key(path)][FILES]
-        return all(_state(self._place(key)) == state for key, state in files.items())
+        own, folder = self._key(path), self.folder or ""
+        files = self._outputs[own][FILES]
+        # No URL of the record is asked: the directory, and the record with it, can be somebody else's.
+        return all(
+            _is_in_state(path, state)
+            if key == own
+            else not is_url(key) and _is_in_state(os.path.join(folder, key), state)
+            for key, state in files.items()
+        )
 
     def _is_unfinished(self, path: str) -> bool:
         """Return whether a run began to replace what exists at a path, and was ended before it did."""
         entry = self._outputs[self._key(path)]
-        return UNFINISHED in entry and entry[UNFINISHED] == _state(path)
+        return UNFINISHED in entry and _is_in_state(path, entry[UNFINISHED])
 
     def start(self) -> None:
         """Write the run file, once."""
@@ -135,7 +144,8 @@ class Record:
         """Record the state of an output before it gets its name: one by somebody else in its place has another."""
         entry = self._outputs.get(self._key(path), {})
         if UNFINISHED in entry:
-            entry[FILES][self._key(path)] = _state(partial)
+            # Copies at URLs have the content of what was staged, and other times.
+            entry[FILES][self._key(path)] = _content(partial) if is_url(path) else _state(partial)
             self._write()
 
     def finish(self, files: Sequence[str], settings: Mapping[str, Any], model: Mapping[str, Any] | None) -> None:
@@ -154,7 +164,7 @@ class Record:
         """Remove the files of the record if no recorded output exists, and nothing else is in the directory."""
         folder = self.folder or ""
         names = {name for name in os.listdir(folder) if not name.endswith(BESIDE)}
-        if names <= {*RECORDS} and not any(is_present(self._place(key)) for key in self._outputs):
+        if names <= {*RECORDS} and not any(self._may_exist(key) for key in self._outputs):
             for name in names:
                 os.unlink(os.path.join(folder, name))
 
@@ -169,8 +179,9 @@ class Record:
             return without_secrets(path)
         return os.path.relpath(os.path.realpath(path), os.path.realpath(self.folder or ""))
 
-    def _place(self, key: str) -> str:
-        return key if is_url(key) else os.path.join(self.folder or "", key)
+    def _may_exist(self, key: str) -> bool:
+        """Return whether a recorded output exists; of one at a URL, whether it was ever complete."""
+        return bool(self._outputs[key][FILES]) if is_url(key) else is_present(os.path.join(self.folder or "", key))
 
 
 def identity_of_model(provenance: Mapping[str, Any]) -> str:
@@ -191,15 +202,36 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def _is_in_state(path: str, state: list[int] | None) -> bool:
+    """Return whether an output exists and has a recorded state, or content."""
+    return state is not None and (state == _state(path) or (is_url(path) and state == _content(path)))
+
+
 def _state(path: str) -> list[int] | None:
     """Return the size and time of an output, which change when it is written again; None if it is gone."""
     try:
         if is_url(path):
-            metadata = f"{path}/zarr.json"
-            return list(state_numbers([metadata if is_file(metadata) else path])[0])
-        return list(file_state(os.path.join(path, "zarr.json") if os.path.isdir(path) else path))
+            size, state = state_numbers([_representative(path)])[0]
+            return None if size < 0 else [size, state]
+        return list(file_state(_representative(path)))
     except SourceError:
         return None
+
+
+def _content(path: str) -> list[int] | None:
+    """Return the size of an output and a digest of its first bytes, which copies share; None if it is gone."""
+    file = _representative(path)
+    try:
+        size = (state_numbers([file])[0] if is_url(file) else file_state(file))[0]
+        return [size, int(sha256(file_bytes(file, _COMPARED)).hexdigest()[:14], 16)]
+    except (SourceError, OSError):
+        return None
+
+
+def _representative(path: str) -> str:
+    """Return the file of an output that is written last, and whose state is compared."""
+    metadata = os.path.join(path, "zarr.json")
+    return metadata if is_file(metadata) else path
 
 
 @contextmanager
