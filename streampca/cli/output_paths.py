@@ -12,6 +12,7 @@ from ..errors import RequestError
 from ..readers import check_apart, column_paths, paths_of
 from ..storage.disk import expanded
 from ..storage.outputs import check_output
+from ..storage.remote import is_url
 from .run_file import RunFile
 from .run_record import FIGURE_DATA, FIGURES, LISTING, RECORDS, REPORT, SUMMARY, check_directory
 
@@ -88,11 +89,13 @@ class OutputPaths:
         """Return the path of the table of a folder's files, which spares the next run their headers.
 
         It lies in the run directory. Without a directory it is written only if every file is decoded for it, beside the
-        first output; never inside the source itself.
+        first output, unless that is at a URL; never inside the source itself.
         """
         source, skips = run.collection.source, run.collection.on_bad_file == "skip"
         path = os.path.join(self.directory, LISTING) if self.directory else f"{self.files[0]}.{LISTING}"
         if not isinstance(source, str) or not os.path.isdir(expanded(source)) or not (self.directory or skips):
+            return None
+        if is_url(path):
             return None
         inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(expanded(source)))
         return None if inside else path
