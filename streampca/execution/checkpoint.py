@@ -433,11 +433,16 @@ def _scratch_within(folders: Iterable[str], record: Mapping[str, Any]) -> str | 
     return os.path.join(folder, name) if is_own else None
 
 
+def path_beside(output: str) -> str:
+    """Return the path that endings of local files are added to; of an output at a URL, in the current directory."""
+    if is_url(output):
+        return f"{output.rstrip('/').rpartition('/')[2]}-{sha256(output.encode()).hexdigest()[:8]}"
+    return named_beside(output.rstrip("/"))
+
+
 def folder_beside(output: str) -> str:
     """Return the folder of checkpoints beside an output; of one at a URL, in the current directory."""
-    if is_url(output):
-        return f"{output.rstrip('/').rpartition('/')[2]}-{sha256(output.encode()).hexdigest()[:8]}{FOLDER}"
-    return named_beside(output.rstrip("/")) + FOLDER
+    return path_beside(output) + FOLDER
 
 
 def clear_finished(output: str) -> None:

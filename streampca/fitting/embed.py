@@ -19,7 +19,7 @@ from .. import __version__
 from ..arrays import Array
 from ..errors import DataError
 from ..events import Listener, Planned, Solving, Warned
-from ..execution.checkpoint import CheckpointFolder, Checkpointing
+from ..execution.checkpoint import CheckpointFolder, Checkpointing, path_beside
 from ..execution.session import Session
 from ..machine import hand_back
 from ..manifold.graph_components import component_labels, largest_component
@@ -203,7 +203,7 @@ class EmbeddingRun:
                 with tempfile.TemporaryDirectory() as folder:
                     yield folder, None
             else:
-                with _empty_folder(self.session.output.rstrip("/") + SCRATCH) as folder:
+                with _empty_folder(path_beside(self.session.output) + SCRATCH) as folder:
                     yield folder, None
             return
         states, source = self.collection.states(), self.collection.source

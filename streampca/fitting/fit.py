@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import OutputError
 from ..events import Listener, Planned, Warned, check_listener, or_logged, silent
 from ..execution import Executor
-from ..execution.checkpoint import CheckpointFolder, Checkpointing, clear_finished
+from ..execution.checkpoint import CheckpointFolder, Checkpointing, clear_finished, path_beside
 from ..execution.executor import planning_for
 from ..execution.session import Session, run_session, session
 from ..execution.threads import one_blas_thread
@@ -309,13 +309,15 @@ def _written(
 def scratch_name(request: Request, output: str | None) -> str | None:
     """Return the beginning of the name of a scratch copy: beside the output, or in the folder `scratch`.
 
+    Where the output is at a URL, it is in the current directory.
+
     Raises
     ------
     OutputError
         If `scratch` is not a folder.
     """
     if request.scratch is None:
-        return None if output is None else output.rstrip("/") + SCRATCH
+        return None if output is None else path_beside(output) + SCRATCH
     if not os.path.isdir(request.scratch):
         raise OutputError(
             f"scratch {request.scratch!r} is not a folder; make it, or give another by --scratch (scratch=)."

@@ -413,7 +413,9 @@ class Plan(PlannedSizes):
         yield "workers", _worth_having(sharing)
 
     def _place(self) -> str:
-        return "beside the output" if self.request.scratch is None else f"in {self.request.scratch}"
+        if self.request.scratch is None:
+            return "beside the output (of a URL: in the current directory)"
+        return f"in {self.request.scratch}"
 
     def _schedule(self) -> str:
         """Describe the schedule in words."""
