@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from ..errors import OutputError
 from ..events import Listener, Warned
 from ..units import MIB, format_bytes
+from .remote import is_url
 
 FULL = 1 * MIB  # a disk with less free space counts as full
 REMEDY = "free some space, or choose another place, then run the same command again."
@@ -60,8 +62,8 @@ def check_free_spaces(needed: Mapping[str, int], *, at_most: Listener | None = N
 
 
 def _free(path: str) -> tuple[str, int]:
-    """Return the nearest existing folder above a path, and its free bytes."""
-    folder = os.path.dirname(os.path.abspath(path))
+    """Return the nearest existing folder above a path, of a URL that where outputs are staged; and its free bytes."""
+    folder = tempfile.gettempdir() if is_url(path) else os.path.dirname(os.path.abspath(path))
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     return folder, shutil.disk_usage(folder).free
