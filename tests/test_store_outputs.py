@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import streampca
+from streampca.cli.pipeline import execute
+from streampca.cli.run_file import make_run
+from streampca.cli.run_record import Record
 from streampca.errors import ModelError, OutputError, RequestError
 from streampca.execution import packing
+from streampca.fitting.fit import scratch_name
+from streampca.planning.request import Request
 from streampca.storage import remote, store_locks
+from streampca.storage.free_space import check_free_space
 from streampca.storage.lock_holder import Holder
 from streampca.storage.locks import output_lock
 from streampca.storage.outputs import staged
@@ -189,6 +198,9 @@ def test_a_lock_names_no_object_of_another(fs):
 
 
 def test_what_is_no_lock_stays(fs):
+    fs.pipe_file("/a/m.zarr.streampca-lock", b"7 elsewhere 99999999999999999999 - 0 nonce -")
+    with pytest.raises(OutputError, match="it holds something else"):
+        MODEL.save("memory://a/m.zarr")
     fs.pipe_file("/a/m.zarr.streampca-lock", b"my notes")
     with pytest.raises(OutputError, match="cannot be taken for a lock: it holds something else"):
         MODEL.save("memory://a/m.zarr")
@@ -235,3 +247,57 @@ def test_a_worker_has_the_options_of_one_client_at_a_time_and_shows_none(monkeyp
     monkeypatch.setattr(packing, "_IMPORTED", "in another process")
     given = [(packing.unpacked(pack), remote.given_options()) for pack in packs]
     assert given == [("work", {"memory://a": {"secret": "hush"}}), ("work", {})]
+
+
+# -- runs of a directory
+
+
+@pytest.fixture
+def run(folder):
+    """Apply the model in the directory d, with scores at a URL or path."""
+    MODEL.save("m.zarr")
+    np.save("x.npy", X)
+
+    def run(scores):
+        output = {"directory": "d", "scores": scores}
+        return execute(make_run({"collection": {"source": "x.npy"}, "apply": "m.zarr", "output": output}))
+
+    return run
+
+
+def ended(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["s.npy", "s.zarr"])
+def test_a_run_knows_scores_that_were_complete_when_it_was_ended(fs, run, name):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Record, "finish", ended)
+        with pytest.raises(KeyboardInterrupt):
+            run(f"memory://a/{name}")
+    assert run(f"memory://a/{name}").kept == [f"memory://a/{name}"]
+    before = bytes(fs.cat_file(inner := f"/a/{name}" + ("/zarr.json" if name == "s.zarr" else "")))
+    fs.pipe_file(inner, before[:-1] + b" ")  # by another program
+    with pytest.raises(OutputError, match="exists"):
+        run(f"memory://a/{name}")
+
+
+def test_nothing_of_an_output_at_a_url_is_taken_for_a_local_path(fs, folder):
+    os.mkdir("in")
+    for at, picture in enumerate(X[:3].astype("u1")):
+        Image.fromarray(picture).save(f"in/{at}.png")
+    collection, url = {"source": "in", "on_bad_file": "skip"}, "memory://a/c.zarr"
+    execute(make_run({"collection": collection, "output": {"collection": url}}))
+    assert os.listdir() == ["in"]
+    assert "/" not in str(scratch_name(Request(), url))
+    with pytest.raises(OutputError, match=rf"takes .* and {tempfile.gettempdir()} has "):
+        check_free_space(url, 2**70, url)
+
+
+def test_a_record_makes_a_run_ask_for_no_url(fs, run, monkeypatch):
+    run("s.npy")
+    record = json.loads(Path("d/run.json").read_text())
+    record["outputs"]["../s.npy"]["files"]["memory://planted/secret"] = [1, 2]
+    Path("d/run.json").write_text(json.dumps(record))
+    monkeypatch.setattr(remote, "_info", ended)
+    assert run("s.npy").kept == []

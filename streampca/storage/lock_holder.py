@@ -15,7 +15,7 @@ from ..errors import readable
 from ..machine import is_running
 
 LONGEST = 400  # bytes of a signature
-_SIGNATURE = re.compile(r"(\d+) (\S*)(?: (\d+) (\S+) (\d+) (\S+) (\S+))?")
+_SIGNATURE = re.compile(r"(\d{1,10}) (\S*)(?: (\d{1,11}) (\S+) (\d{1,10}) (\S+) (\S+))?")
 
 
 @dataclass(frozen=True)
