@@ -178,6 +178,16 @@ def test_a_stored_model_reads_what_it_compares_with(stored, small_boxes, tmp_pat
     np.testing.assert_array_equal(again.mapping.landmarks, as_rows(FITTED))
 
 
+def test_a_model_of_few_samples_is_applied_within_the_budget_of_its_fit(tmp_path):
+    images = np.random.default_rng(0).integers(0, 255, (400, 112, 92), np.uint8)
+    np.save(tmp_path / "x.npy", images)
+    fitted(tmp_path / "x.npy", output=tmp_path / "m.zarr", memory="40MiB")
+    model = streampca.load(tmp_path / "m.zarr", memory="40MiB")
+    assert isinstance(model.mapping.landmarks, RowsOfModel)
+    model.write_scores(images[:10], tmp_path / "scores.npy", memory="40MiB")
+    assert apart(np.load(tmp_path / "scores.npy"), model.embedding[:10]) < 1e-6
+
+
 def test_a_source_that_changes_is_refused(tmp_path):
     np.save(tmp_path / "x.npy", FITTED)
     model = fitted(tmp_path / "x.npy")

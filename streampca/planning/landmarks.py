@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
-from ..units import MIB
+from ..units import KIB, MIB
 from .candidate_sizes import Sizes, search_or_refuse
 from .memory import Phase, decoding_items, runtime
 
@@ -14,6 +15,8 @@ CHECKED_ROWS = 500  # rows of the kernel matrix that residuals are estimated fro
 MOST_PIECE = 512  # samples whose kernel with these rows is computed at a time
 SQUARES = 6  # m x m float64 at a time: the kernel, its copy for LAPACK, workspace of two, and the weights made of it
 BOX_BYTES = 4 * MIB  # of landmarks that are not in memory, read or written at a time
+# Few landmarks are cut into several boxes, as reading and writing hold copies of a box.
+LEAST_BOX, LEAST_BOXES = 512 * KIB, 8
 TILE_ROWS, TILE_FEATURES = 512, 1024  # of a box, and of samples, that are float64 while they are multiplied
 COPIES = 2  # copies of rows as float64: less their origin, and as they are compared
 
@@ -64,7 +67,7 @@ def box_of_rows(shape: tuple[int, int], chunk: tuple[int, int], itemsize: int) -
         Bytes of a value.
     """
     rows, features = (max(1, min(*lengths)) for lengths in zip(shape, chunk, strict=True))
-    room = BOX_BYTES // itemsize
+    room = min(BOX_BYTES // itemsize, max(LEAST_BOX // itemsize, prod(shape) // LEAST_BOXES))
     if rows * features > room:
         return max(1, room // features), features
     features = min(shape[1], room // (rows * features) * features)

@@ -255,18 +255,17 @@ class Frame:
             return 0
         if self.preparation.mapped is not None:
             row = self.before_map.n_features * self.before_map.row_dtype(raw).itemsize
-            return self.before_map.scratch_bytes(raw) + self.map_rows * row + self.mapping_bytes
+            return self.before_map.scratch_bytes(raw) + self.map_rows * row + self.mapping_bytes(self.map_rows)
         steps, rows = self.preparation, self._step(raw)
         own = BUFFERS + (normalizing_bytes() if steps.normalize else 0)
         # Rows less their level in float64, the level, and the trend's part of it.
         departing = 3 * 8 * min(SCALED, self.n_features) if steps.learns else 0
         return rows * (steps.image_bytes(self.raw_shape, raw, steps.working_dtype(raw)) + departing) + own
 
-    @property
-    def mapping_bytes(self) -> int:
-        """Bytes held while rows are mapped, beside the rows and the result."""
+    def mapping_bytes(self, rows: int) -> int:
+        """Return the bytes held while so many rows are mapped, beside them and the result."""
         mapping = self.preparation.mapped
-        return 0 if mapping is None else self.map_rows * mapping.row_bytes + mapping.streamed_bytes
+        return 0 if mapping is None else min(self.map_rows, rows) * mapping.row_bytes + mapping.streamed_bytes
 
     @property
     def held_bytes(self) -> int:

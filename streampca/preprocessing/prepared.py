@@ -180,7 +180,10 @@ class Prepared(View):
         prepared, scratch = (0 if self._by_image else row_bytes), self.frame.scratch_bytes(raw.dtype)
         if self.unmapped is not None:
             before = self.unmapped.preparing
-            prepared, scratch = before.prepared_bytes + row_bytes, before.scratch_bytes + self.frame.mapping_bytes
+            prepared, scratch = (
+                before.prepared_bytes + row_bytes,
+                before.scratch_bytes + self.frame.mapping_bytes(raw.n_samples),
+            )
         elif self._by_image:
             larger = raw.row_bytes / (raw.n_features * raw.dtype.itemsize)  # than the images known of, some may be
             scratch = raw.storage.decode_bytes + raw.row_bytes + machine.cores() * math.ceil(larger * scratch)
