@@ -72,11 +72,13 @@ def print_fit(console: Console, model: Model | None, plan: Plan | EmbeddingPlan 
 
 
 def planned_and_actual(plan: Plan | EmbeddingPlan, model: Model) -> Iterator[str]:
-    """Yield lines that compare the time and memory of a fit with its plan; an embedding's plan predicts no time."""
+    """Yield lines of the time and memory of a fit, the latter beside its plan.
+
+    A fit measures no rates, so that its plan's time would be another than that of the command `plan`.
+    """
     seconds, peak = (model.provenance.get(name) for name in ("seconds", "peak_bytes"))
     if seconds is not None:
-        planned = f"{format_seconds(plan.seconds)} planned, " if isinstance(plan, Plan) else ""
-        yield f"{'time':<{HEADING}}{planned}{format_seconds(seconds)} actual"
+        yield f"{'time':<{HEADING}}{format_seconds(seconds)}"
     if peak is not None:
         planned, allowed = format_bytes(plan.memory_estimate.total), format_bytes(plan.memory)
         yield f"{'memory':<{HEADING}}{planned} planned, {format_bytes(peak)} actual, {allowed} allowed"

@@ -226,7 +226,7 @@ def plan_table(model: Model) -> Table | None:
         if planned is not None:
             rows.append((name, words(planned), "not recorded" if actual is None else words(actual)))
 
-    add("time", plan.get("seconds"), about.get("seconds"), duration)
+    add("time (planned by fixed rates)", plan.get("seconds"), about.get("seconds"), duration)
     add("peak memory", plan.get("memory_needed"), about.get("peak_bytes"), format_bytes)
     add("passes over the collection", plan.get("passes"), about.get("passes"), "{:.3g}".format)
     return Table(("of the fit", "planned", "actual"), rows, _allowed(plan), words=(0,))

@@ -25,6 +25,7 @@ MOST_READERS = 4  # threads that read one box
 _WORTH_PARTS = 32 * 2**20  # bytes of a box from which threads pay off: the read of a smaller one delays little
 # Deflate packs at most 1032 bytes into one (https://zlib.net/zlib_tech.html): a header that announces more is wrong.
 _MOST_DEFLATED = 1032
+_STREAM_RUN = 2**16  # bytes of a stream's consecutive samples that count as one piece
 # Pieces of less than a page whose starts are at most this many pages apart are read together with the gaps.
 _GAP = 16
 
@@ -91,12 +92,13 @@ class FlatArray(StoredArray):
         self.encoded = isinstance(source, StreamFile)
         self._source, self._offset, self._fortran, self._stride = source, offset, fortran, stride
         self.files = source.files
-        # One access reads a whole sample of a stream, else a page of consecutive values.
+        # A stream is decoded in runs of whole samples, none of which is opened; else pages of values are read.
         values = source.page // dtype.itemsize
         if fortran:
             self.chunk_shape = (min(shape[0], max(1, values)), *(1 for _ in shape[1:]))
         else:
-            self.chunk_shape = (1, *shape[1:]) if self.encoded else page_shape(shape, values)
+            together = min(shape[0], _STREAM_RUN // max(1, dtype.itemsize * math.prod(shape[1:])))
+            self.chunk_shape = (max(1, together), *shape[1:]) if self.encoded else page_shape(shape, values)
 
     def read_into(self, box: Box, out: Array) -> None:
         """Read each contiguous run of the box at once, straight into `out` where its layout allows.
