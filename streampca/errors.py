@@ -28,7 +28,7 @@ def readable(text: str) -> str:
 
 
 class Door(Enum):
-    """Where messages are read, which decides how they name options."""
+    """Where messages are read, which decides how they name options, and what outlives the call."""
 
     PYTHON = auto()
     COMMAND_LINE = auto()
@@ -58,10 +58,14 @@ def messages_at(door: Door) -> Iterator[None]:
         _door.reset(token)
 
 
+def door() -> Door:
+    """Return where messages of this thread are read."""
+    return _door.get()
+
+
 def worded(text: str) -> str:
     """Return a message with its options as the door in use names them, where it names them for both doors."""
-    door = _door.get()
-    if door is Door.UNKNOWN:
+    if (where := door()) is Door.UNKNOWN:
         return text
 
     def option(match: re.Match[str]) -> str:
@@ -71,7 +75,7 @@ def worded(text: str) -> str:
             is_short = len(match["name"]) == 2 == len(typed)
             if not is_short and not python.startswith(typed.strip("-").replace("-", "_")):
                 return match[0]
-        return typed if door is Door.COMMAND_LINE else python
+        return typed if where is Door.COMMAND_LINE else python
 
     return _BOTH_DOORS.sub(option, text)
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from contract import everything
 from PIL import Image
+from shell import typed
 
 import streampca
 from streampca.cli.pipeline import execute
 from streampca.cli.run_file import make_run
 from streampca.cli.run_record import Record
-from streampca.errors import ModelError, OutputError, RequestError
+from streampca.errors import ModelError, OutputError, RequestError, SourceError
 from streampca.execution import packing
 from streampca.fitting.fit import scratch_name
 from streampca.planning.request import Request
@@ -24,7 +27,7 @@ from streampca.storage import remote, store_locks
 from streampca.storage.free_space import check_free_space
 from streampca.storage.lock_holder import Holder
 from streampca.storage.locks import output_lock
-from streampca.storage.outputs import staged
+from streampca.storage.outputs import group_attribute, staged
 
 fsspec = pytest.importorskip("fsspec", reason="URLs are written with fsspec")
 X = np.random.default_rng(3).integers(0, 250, (60, 6, 5)).astype("u2")
@@ -86,6 +89,43 @@ def test_what_another_program_wrote_stays(fs, name):
     with pytest.raises(OutputError, match="exists and is not"):
         WRITTEN[name](f"memory://a/{name}", overwrite=True)
     assert len(fs.find("/a")) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("memory://", "memory:// names no output in a store; add one, such as memory://folder/name.zarr"),
+        ("s3://box/", "s3://box/ names no output in a store; add one, such as s3://box/folder/name.zarr"),
+        ("foo://x/m.zarr", "foo://x/m.zarr cannot be opened (ValueError: Protocol not known: foo); check the address"),
+    ],
+)
+def test_a_url_that_no_output_can_have_is_named(folder, url, complaint):
+    if url.startswith("s3"):
+        pytest.importorskip("s3fs")
+    with pytest.raises(OutputError, match="^" + re.escape(complaint)):
+        MODEL.save(url)
+    assert os.listdir() == []
+
+
+def test_memory_is_of_one_process(fs, folder):
+    MODEL.write_scores(X, "memory://a/s.zarr", workers=2)
+    np.testing.assert_array_equal(everything("memory://a/s.zarr"), MODEL.transform(X))
+    np.save("x.npy", X)
+    said = typed("fit", "x.npy", "-k", 2, "-o", "memory://a/m.zarr", "-q")
+    assert (said.code, said.out) == (1, "")
+    assert "is in the memory of this process, which ends with the command; give a path" in said.complaint
+
+
+def test_a_store_that_refuses_to_answer_holds_nothing_of_another_program(fs):
+    MODEL.save("memory://a/m.zarr")
+
+    def refuses(*_, **__):
+        raise PermissionError("Forbidden")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fs, "cat_file", refuses)
+        with pytest.raises(SourceError, match=r"zarr.json cannot be read \(PermissionError: Forbidden\)"):
+            group_attribute("memory://a/m.zarr")
 
 
 @pytest.mark.parametrize("directly", [False, True])

@@ -26,10 +26,11 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from ..errors import OutputError, without_secrets
+from ..errors import OutputError
 from .disk import check_place, named_beside, open_own
 from .free_space import problem_of
 from .lock_holder import LONGEST, Holder, refusal
+from .object_store import check_url
 from .remote import is_url
 from .store_locks import StoreLock, locked_in_store
 
@@ -93,8 +94,8 @@ def output_lock(path: str | None) -> Iterator[Lock | StoreLock]:
     if path is None:
         yield Lock("", "", None)
         return
-    if is_url(path) and any(sign in path for sign in "*?["):  # stores take such names for globs
-        raise OutputError(f"{without_secrets(path)} is a glob; choose an output whose URL has none of * ? [ in it.")
+    if is_url(path.rstrip("/") + "//"):  # also a scheme alone
+        check_url(path)
     bare = path.rstrip("/") if is_url(path) else os.path.abspath(path)
     place = bare + BESIDE
     if not is_url(path):

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..errors import OutputError, SourceError, without_secrets
+from ..errors import Door, OutputError, SourceError, door, without_secrets
 from . import remote
 from .writers import UnfinishedOutput
 
@@ -64,6 +64,25 @@ def staged_at_url(url: str, unfinished: UnfinishedOutput | None, *, directly: bo
                 remove(staging)
         raise
     _take_place(staging, url)
+
+
+def check_url(url: str) -> None:
+    """Refuse a URL that no output can have, before anything is asked there."""
+    subject = without_secrets(url)
+    if any(sign in url for sign in "*?["):  # stores take such names for globs
+        raise OutputError(f"{subject} is a glob; choose an output whose URL has none of * ? [ in it.")
+    scheme = url.rstrip("/")
+    with writing(url):
+        if scheme.endswith(":") or not remote.is_in_store(url):
+            raise OutputError(
+                f"{subject} names no output in a store; add one, such as {subject.rstrip('/')}"
+                f"{'//' if scheme.endswith(':') else '/'}folder/name.zarr."
+            )
+        if door() is Door.COMMAND_LINE and remote.is_in_memory(url):
+            raise OutputError(
+                f"{subject} is in the memory of this process, which ends with the command; give a path, or a URL of a "
+                "store."
+            )
 
 
 def recover(url: str) -> None:

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from numpy.lib import format as npy_format
 
-from ..errors import ChangedError, DataError, OutputError, RequestError
+from ..errors import ChangedError, DataError, OutputError, RequestError, SourceError
 from ..events import Listener, silent
 from .bounded_zarr import MOST_METADATA
 from .disk import bytes_on_disk, check_place, file_bytes, is_file, is_own, named_beside, sync_folder
@@ -371,7 +371,9 @@ def group_attribute(path: str) -> dict[str, Any] | None:
             own = {*others} <= {*document["consolidated_metadata"]["metadata"]}
         else:
             own = all(os.path.isfile(os.path.join(path, name, "zarr.json")) for name in others)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if is_url(path) and isinstance(error, SourceError):  # its store did not answer, or refused
+            raise
         return None
     return about if own and isinstance(about, dict) else None
 

@@ -139,6 +139,17 @@ def filesystem(url: str) -> tuple[Any, str]:
     return fs, path.rstrip("/") or path
 
 
+def is_in_store(url: str) -> bool:
+    """Return whether a URL names more than a store or a bucket of one."""
+    fs, path = filesystem(url)
+    return bool(path.strip("/")) and ("/" in path.strip("/") or _STORES.isdisjoint(_protocols(fs)))
+
+
+def is_in_memory(url: str) -> bool:
+    """Return whether what is at a URL is in the memory of this process alone."""
+    return "memory" in _protocols(filesystem(url)[0])
+
+
 def _options(url: str) -> dict[str, Any]:
     """Return the options of fsspec's file systems by scheme.
 

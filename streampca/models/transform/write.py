@@ -26,7 +26,7 @@ from ...readers import Collection
 from ...readers.collection import counting_dim, unchanged
 from ...readers.dates import timestamps
 from ...storage.coordinate import Coordinate
-from ...storage.remote import is_url
+from ...storage.remote import is_in_memory, is_url
 from ...storage.writers import IN_ORDER, PARQUET, OutputArray, Writer
 from ..least_squares import least_squares_bytes
 from .by_features import ByFeatures, tiling_of
@@ -97,8 +97,8 @@ def _ending(path: str) -> str:
 
 
 def _is_of_one_process(path: str) -> bool:
-    """Return whether only one process can write an output: rows in order, or a file that is sent to a URL."""
-    return _ending(path) in IN_ORDER or (is_url(path) and _ending(path) != ".zarr")
+    """Return whether only one process can write: rows in order, a file that is sent to a URL, or into its memory."""
+    return _ending(path) in IN_ORDER or (is_url(path) and (_ending(path) != ".zarr" or is_in_memory(path)))
 
 
 def _with_dates(table: OutputArray) -> OutputArray:
