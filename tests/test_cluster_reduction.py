@@ -135,6 +135,26 @@ def saved_in(folder, heard):
     return saved.stage("scatter")
 
 
+def test_a_worker_killed_while_it_holds_saved_sums(tmp_path, images, expected, monkeypatch):
+    """The saved sums go to the other worker, though the killed one was there at the last look."""
+    monkeypatch.setattr("streampca.execution.workers.LOOK", 5.0)
+    monkeypatch.setattr(cluster, "TAKES", 0.5)
+    spans, task = spans_of(N, SPANS, ROWS), task_of(Slow(open_collection(images), 0.05))
+    with processes_here(tmp_path, 2) as workers, distributed.Client(workers, set_as_default=False) as client:
+        pids = client.run(os.getpid)
+
+        class Killing(list):
+            def append(self, event):
+                super().append(event)
+                if len(self) == 4:
+                    os.kill(pids[min(pids)], signal.SIGKILL)
+
+        checkpoint = saved_in(tmp_path / "checkpoint", Killing())
+        found = DaskExecutor(client).fold(task, spans, Scatter.absorb, listener=silent, checkpoint=checkpoint).state()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
 DIES = """
 import os, signal, sys
 import distributed

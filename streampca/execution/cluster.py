@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
 from itertools import count
-from typing import Generic
+from typing import Any, Generic
 
 import dask.config
 from distributed import Client, Future, KilledWorker
@@ -37,6 +37,7 @@ from .workers import Workers, budget_within
 LISTEN = 0.5  # most seconds to wait for a message before workers are looked up again
 MOST_BY_SCHEDULER = 64 * KIB  # larger values go to a worker, and from worker to worker
 PANEL = 128 * MIB  # most bytes of another worker's array that are read at a time; two are held
+TAKES = 5.0  # most seconds to wait until a worker that was there takes a value
 LEAST_PLANNED = 2  # workers that a plan is made for at least, as others can join
 
 
@@ -237,7 +238,11 @@ class _Fold(Generic[A]):
             if is_idle and (job := self._reduction.start(worker)) is not None:
                 if job.span is not None and self._deaths[job.span]:  # it may die as well
                     self._checkpointed.save_now(self._reduction.held_by(worker))
-                future = self._running[worker] = self._submitted(job, worker)
+                try:
+                    future = self._running[worker] = self._submitted(job, worker)
+                except GoneError:  # workers are looked up again before the next try
+                    self._reduction.give_back(worker)
+                    return
                 future.add_done_callback(lambda _, worker=worker: self._messages.put(worker))
 
     def _held_count(self, worker: str) -> int:
@@ -268,7 +273,14 @@ class _Fold(Generic[A]):
         """Send a value to workers: a small one by the scheduler, which sends it again when a worker is lost."""
         if value.nbytes <= MOST_BY_SCHEDULER:
             return self._client.submit(identity, value, key=f"{self._name}-given-{next(self._numbers)}", pure=False)
-        (future,) = self._client.scatter([value], broadcast=True, direct=self._workers.near, hash=False)
+        return self._scattered(value, broadcast=True)
+
+    def _scattered(self, value: State | Packed, **where: Any) -> Future:
+        """Send a value to workers; raise `GoneError` if they are gone since they were last looked up."""
+        try:
+            (future,) = self._client.scatter([value], direct=self._workers.near, hash=False, timeout=TAKES, **where)
+        except (OSError, KeyError) as error:  # a scheduler looks a worker up by its address
+            raise GoneError from error
         return future
 
     def _receive(self) -> None:
@@ -407,9 +419,11 @@ class _Fold(Generic[A]):
                 self._reduction.fold([first])
             else:
                 worker = min(workers, key=self._held_count)
-                (self._sums[part],) = self._client.scatter(
-                    [saved.state], workers=[worker], direct=self._workers.near, hash=False
-                )
+                try:
+                    self._sums[part] = self._scattered(saved.state, workers=[worker])
+                except GoneError:
+                    self._to_restore.append(Node(first, last))
+                    return
                 self._folders.setdefault(worker, self._workers.folders()[worker])
                 self._reduction.hold(part, worker)
                 self._checkpointed.note_saved(part)
