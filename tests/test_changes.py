@@ -11,6 +11,7 @@ import dask.array
 import h5py
 import numpy as np
 import pytest
+import scipy.sparse
 import zarr
 from PIL import Image
 from resumed import Died, dying
@@ -213,6 +214,24 @@ def test_one_row_in_a_hundred_is_found_wherever_they_lie(shape):
         assert first_change(before, collection.states()) is not None, rows
         x[rows] = 0
     assert collection.states() == before
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "columns"), [((1797, 64), range(64)), ((4096, 100), range(100)), ((300, 9000), (1, 7))]
+)
+def test_a_changed_column_is_found(shape, columns, sparse):
+    x = np.ones(shape)
+    source, column_of = x, [x[:, column] for column in columns]
+    if sparse:  # of which every row has values of the same columns
+        source = scipy.sparse.csr_array(x)
+        column_of = [source.data.reshape(shape)[:, column] for column in columns]
+    collection = streampca.open_collection(source)
+    before = collection.states()
+    for column, values in zip(columns, column_of, strict=True):
+        values += 1
+        assert first_change(before, collection.states()) is not None, column
+        values -= 1
 
 
 # A change that is found by the states alone, one that shows in the shape, and one that leaves nothing to open.
