@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from contract import everything
 from PIL import Image
 from shell import typed
@@ -179,6 +180,36 @@ def test_there_is_no_model_where_none_is_complete(fs):
     for url in ("memory://a/m.zarr", "memory://nowhere"):
         with pytest.raises(ModelError, match=rf"^{url} holds no complete model; give the URL of one"):
             streampca.load(url)
+
+
+def test_outputs_at_urls_are_apart_from_what_is_read(fs):
+    np.save(fs.open("/a/x.npy", "wb"), X)
+    source, before = "memory://a/x.npy", fs.cat_file("/a/x.npy")
+    fitted = streampca.fit(source, n_components=2)
+    fitted.save("memory://a/m.zarr")
+    stored, how = streampca.load("memory://a/m.zarr"), {"overwrite": True}
+    zarr.create_array("memory://a/x.zarr", data=X)
+    handle, zarrs = zarr.open_array("memory://a/x.zarr"), ["memory://a/m.zarr", "memory://a/x.zarr"]
+    cases = [
+        (lambda: fitted.write_scores(source, source, **how), "is what the run reads"),
+        (lambda: fitted.write_scores(X, "memory:///a/y/../x.npy", **how), "is what the model was fitted on"),
+        (lambda: stored.write_scores(X, "memory://a/m.zarr/s.npy", **how), "lies in memory://a/m.zarr, which"),
+        (lambda: fitted.write_scores([source, source], source, **how), "is what the run reads"),
+        (lambda: fitted.write_scores("memory://a/**/*.npy", "memory://a/b/s.npy"), "would become part of"),
+        (lambda: fitted.write_scores("memory://a/x.*", "memory://a/x.zarr", **how), "would become part of"),
+        (lambda: fitted.write_scores(handle, "memory://a/x.zarr", **how), "is what the run reads"),
+        (lambda: streampca.fit(f"{zarrs[0]}/x.npy", n_components=2, output=zarrs[0], **how), "holds memory://a/m"),
+        (
+            lambda: streampca.fit(X, n_components=2, sample_weight=zarrs[1], output=zarrs[1], **how),
+            "is what the run reads",
+        ),
+    ]
+    for call, message in cases:
+        with pytest.raises(RequestError, match=message):
+            call()
+    assert fs.cat_file("/a/x.npy") == before
+    fitted.write_scores(source, "memory://a/x.npy.scores.zarr")
+    fitted.write_scores("memory://a/x*.npy", "memory://a/s.npy")
 
 
 # -- locks

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import RequestError
 from ..readers import check_apart, column_paths, paths_of
+from ..storage import remote
 from ..storage.disk import expanded
 from ..storage.outputs import check_output
 from ..storage.remote import is_url
@@ -146,12 +147,13 @@ class OutputPaths:
         graph = getattr(run.model, "graph", None)
         stores = [expanded(path) for path in (run.apply, graph) if path]
         check_apart([*files, *records], [*paths_of(collection.source), *stores, *columns])
-        real_paths = [os.path.realpath(path) for path in files]
-        for index, path in enumerate(real_paths):
-            for other in real_paths[:index]:
-                if f"{path}/".startswith(f"{other}/") or other.startswith(f"{path}/"):
+        places = [remote.place(path) if remote.is_url(path) else os.path.realpath(path) for path in files]
+        for index, place in enumerate(places):
+            for output, other in zip(files, places[:index], strict=False):
+                if f"{place}/".startswith(f"{other}/") or other.startswith(f"{place}/"):
                     raise RequestError(
-                        f"output {path} and output {other} are the same, or one lies in the other; choose others."
+                        f"output {files[index]} and output {output} are the same, or one lies in the other; choose "
+                        "others."
                     )
 
 

@@ -64,7 +64,7 @@ def check_not_remote(paths: Any, subject: str, verb: str = "fetched") -> None:
 
 
 def paths_of(source: Any) -> list[str]:
-    """Return the files, folders and globs of this machine that a source is read from; none for an object in memory.
+    """Return the files, folders, globs and URLs that a source is read from; none for an object in memory.
 
     For a list they are its items and the file that holds it; for an array or a collection, the files it knows.
     """
@@ -73,7 +73,7 @@ def paths_of(source: Any) -> list[str]:
     else:
         spelled = _spelled_out(source)
         paths = [*(spelled if isinstance(spelled, list) else [spelled]), *files_beside(source)]
-    return [path for path in paths if isinstance(path, str) and not remote.is_url(path)]
+    return [path for path in paths if isinstance(path, str)]
 
 
 def files_beside(source: Any) -> list[str]:
@@ -93,21 +93,23 @@ def column_paths(*columns: Any) -> list[str]:
         if isinstance(column, (str, os.PathLike)):
             path = expanded(column)
             table, _, _ = path.rpartition(":")
-            paths += [path] if os.path.exists(path) or not table else [table]
+            paths += [path, table] if remote.is_url(path) else [path] if os.path.exists(path) or not table else [table]
         elif column is not None:
             paths += files_behind(column)
-    return [path for path in paths if os.path.exists(path)]
+    return [path for path in paths if remote.is_url(path) or os.path.exists(path)]
 
 
 def fitted_on(provenance: Mapping[str, Any]) -> list[str]:
-    """Return the file or store that a model was fitted on, by its provenance, if it still exists."""
+    """Return the file, store or URL that a model was fitted on, by its provenance; not a file that is gone."""
     source = provenance.get("source")
     path = file_and_key(source)[0] if isinstance(source, str) else ""
-    return [path] if os.path.isfile(path) or is_zarr(path) else []
+    return [path] if remote.is_url(path) or os.path.isfile(path) or is_zarr(path) else []
 
 
 def check_apart(files: Sequence[str], sources: Sequence[str], reader: str = "the run reads") -> None:
     """Refuse outputs that would replace a source, or become part of it."""
+    _check_urls_apart([path for path in files if remote.is_url(path)], sources, reader)
+    files, sources = ([path for path in paths if not remote.is_url(path)] for paths in (files, sources))
     outputs = {identity[:2]: path for path in files if (identity := _identity(path))}
     places = {path: os.path.realpath(path) for path in files}
     folders = {os.path.join(place, ""): path for path, place in places.items() if os.path.isdir(path)}
@@ -127,6 +129,27 @@ def check_apart(files: Sequence[str], sources: Sequence[str], reader: str = "the
             if _finds(source, path):
                 raise RequestError(
                     f"output {path} would become part of the collection {source} the next time; choose an output "
+                    "elsewhere."
+                )
+
+
+def _check_urls_apart(outputs: Sequence[str], sources: Sequence[str], reader: str) -> None:
+    """Refuse outputs at URLs that are a source, lie in it, hold it, or match it, a glob; nothing is fetched."""
+    if not outputs:
+        return
+    for source in filter(remote.is_url, sources):
+        read = remote.place(source)
+        for output, written in ((output, remote.place(output)) for output in outputs):
+            if read == written:
+                raise RequestError(f"output {output} is what {reader}; choose another output.")
+            if read.startswith(f"{written}/"):
+                raise RequestError(f"output {output} holds {source}, which {reader}; choose another output.")
+            if written.startswith(f"{read}/"):
+                raise RequestError(f"output {output} lies in {source}, which {reader}; choose an output outside.")
+            parts = (Path(written), *Path(written).parents)
+            if remote.is_pattern(read) and any(_matches(str(Path(read)), str(part)) for part in parts):
+                raise RequestError(
+                    f"output {output} would become part of the collection {source} the next time; choose an output "
                     "elsewhere."
                 )
 
@@ -226,7 +249,7 @@ def files_behind(source: Any) -> list[str]:
     Supported are `numpy.memmap` and its views, zarr, h5py, numpy's archives, xarray, and dictionaries of these.
     """
     candidates = (path for path in _candidates(source) if isinstance(path, (str, os.PathLike)))
-    return [os.fspath(path) for path in candidates if os.path.exists(path)]
+    return [os.fspath(path) for path in candidates if remote.is_url(path) or os.path.exists(path)]
 
 
 def _candidates(source: Any) -> Iterator[Any]:
@@ -238,7 +261,9 @@ def _candidates(source: Any) -> Iterator[Any]:
     elif package == "zarr":
         place = source.store_path
         root = getattr(place.store, "root", None) or getattr(place.store, "path", None)
-        if isinstance(root, (str, os.PathLike)):
+        if (fs := getattr(place.store, "fs", None)) is not None:
+            yield getattr(fs, "sync_fs", fs).unstrip_protocol(f"{root}/{place.path}")
+        elif isinstance(root, (str, os.PathLike)):
             inside = os.path.join(root, place.path)
             yield inside if os.path.exists(inside) else root
     elif package == "h5py":

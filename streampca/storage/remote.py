@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,8 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://")
 _MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 # Schemes of object stores, whose paths begin with a bucket.
 _STORES = frozenset(("s3", "gs", "abfs", "az"))
+# Schemes by the other ones of the same store.
+_SAME = {"s3a": "s3", "gcs": "gs", "az": "abfs", "abfss": "abfs"}
 # Keys under which file systems return the state of a file, besides its size.
 _STATES = ("etag", "last-modified", "lastmodified", "mtime", "updated", "generation", "created", "content-md5")
 
@@ -97,6 +100,15 @@ def is_url(source: Any) -> bool:
 def without_query(source: str) -> str:
     """Return a URL up to its query, which would hide the extension of the file; a path as it is."""
     return source.partition("?")[0] if "://" in source and is_url(source) else source
+
+
+def place(url: str) -> str:
+    """Return one text for all spellings of a URL, without asking its server: no query, user, or dots in its path."""
+    scheme, _, rest = without_query(url).partition("://")
+    scheme = _SAME.get(scheme.lower(), scheme.lower())
+    host, _, path = rest.lstrip("/").partition("/")
+    host = host.partition("@")[0] if scheme == "abfs" else host.rpartition("@")[2]  # container@account, user@host
+    return f"{scheme}://{posixpath.normpath(f'{host}/{path}').strip('/')}"
 
 
 def refuse(source: str, kind: str) -> None:
