@@ -77,7 +77,9 @@ def parse_rate(text: str) -> float:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kKMGT]?)(i?)(bit|b|B)(?:/s|ps)?\s*", str(text))
     if match is None or float(match[1]) == 0 or (match[3] and not match[2]):
-        raise RequestError(f"rate {text!r} is not understood; write bits or bytes a second, such as 10Gbit or 1.2GB/s.")
+        raise RequestError(
+            f"rate {text!r} is not understood; write bits or bytes a second, such as 10Gbit or 1.2GB/s (case counts)."
+        )
     factor: float = (1024 if match[3] else 1000) ** " KMGT".index(match[2].upper() or " ")
     return float(match[1]) * factor / (1 if match[4] == "B" else 8)
 

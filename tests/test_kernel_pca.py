@@ -155,7 +155,7 @@ def test_models_are_stored_shown_and_applied_by_commands(tmp_path, monkeypatch, 
     succeeded("transform", "m.zarr", "digits.npy", "-o", "scores.npy", "-q")
     np.testing.assert_allclose(np.load("scores.npy"), model.transform(FITTED), atol=1e-12)
     said = refused("reconstruct", "m.zarr", "digits.npy", "-o", "images.npy")
-    assert "'kernel-pca'; reconstruct and inverse_transform give lazy arrays of its pre-images" in said
+    assert "'kernel-pca'; in Python, reconstruct and inverse_transform give lazy arrays of its pre-images" in said
     assert model.to_xarray().sizes["landmark"] == 100
 
 

@@ -63,7 +63,7 @@ def test_the_number_of_workers_that_a_plan_names_is_the_last_efficient_one():
         plan = streampca.plan(**LARGE, workers=1024)
     sharing, most = plan.sharing, plan.to_json()["sharing"]["most_workers"]
     assert sharing.of(most).efficiency >= EFFICIENCY > sharing.of(most + 1).efficiency
-    assert f"more than {most} gain little" in " ".join(str(plan).split())
+    assert f"up to {most} worker" in " ".join(str(plan).split())
     with limit_cores(1):
         slower, faster = (streampca.plan(**LARGE, workers=1024, network=rate) for rate in ("1Gbit", "100Gbit"))
     assert slower.sharing.most_workers < most < faster.sharing.most_workers

@@ -91,7 +91,7 @@ LOADS = {
 }
 REFUSED = {
     "pillow_broken.png": "cannot be decoded",
-    "pillow_decompression_bomb.gif": "4364696535 pixels",
+    "pillow_decompression_bomb.gif": "is larger than is decoded (Image size (4364696535 pixels)",
     "pillow_libtiff_segfault.tif": "(3.5 TiB) in a file of 262 B",
     "pillow_negative_size.ppm": "width",
     "pillow_pil_sample_cmyk.jpg": "CMYK",

@@ -239,6 +239,8 @@ def test_sparse_matrices_in_files_are_refused_by_name(tmp_path, form):
     message = refused(path, "holds X as a sparse matrix", "one of scipy.sparse", "key='obsm/X_pca'")
     np.testing.assert_array_equal(everything(path, key=message.split("key='")[1].split("'")[0]), pca)
     refused(path, "as a sparse matrix", key="X")
+    scipy.sparse.save_npz(tmp_path / "x.npz", x)
+    refused(tmp_path / "x.npz", "such as scipy.sparse.load_npz(path).")
 
 
 def test_zarr_refusals(tmp_path):

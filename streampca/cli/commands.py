@@ -137,7 +137,7 @@ def info(run: RunFile, as_json: bool) -> None:
 @argument("collection.source", "[SOURCE]...", nargs=-1)
 @options("run.memory", "run.workers", "run.network", "run.scratch", "run.device", "run.part")
 @_as_json
-@click.option("--shape", metavar="SHAPE", help="Shape of data that are not here yet, such as 60000x28x28, of uint8.")
+@click.option("--shape", metavar="SHAPE", help="Shape of data not here yet, such as 60000x28x28, of uint8 or --dtype.")
 @options("collection.sample_weight")
 @_opening
 @_preparing

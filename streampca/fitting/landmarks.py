@@ -74,7 +74,7 @@ def mapped_for(
     mapping = features.foreseen(len(places), p, collection.dtype)
     kernel, problem = features.kernel, problem_of(collection)
     sizes = LandmarkSizes(problem=problem, landmarks=count, rows=n_read, weights=mapping.held_bytes)
-    check_landmarks(sizes, memory, median=not kernel.is_resolved)
+    check_landmarks(sizes, memory, median=not kernel.is_resolved, is_exact=features.is_exact)
     if not foreseen:
         random = np.random.default_rng(features.seed)
         sample = _read(collection, np.sort(random.permutation(places)[:n_read]), listener)

@@ -20,10 +20,10 @@ class KernelPCADescription(KernelOptions, DropOptions, SpectrumOptions):
     Parameters
     ----------
     n_components : int, float, {"elbow", "mp"} or None, default=None
-        Number of components, share of the variance, or a rule that counts them; None for all above 0.
+        Number of components, share of the variance, or a rule that counts them; None for all.
     kernel : str or callable, default="linear"
-        Kernel: linear, poly, rbf, sigmoid, cosine, laplacian, or precomputed for a matrix of inner products. Or a
-        function of two samples (p,) and (p,), of which models hold the name only. The matrix must be symmetric and
+        Kernel: linear, poly, rbf, sigmoid, cosine, laplacian, distance, or precomputed for a matrix of inner products.
+        Or a function of two samples (p,) and (p,), of which models hold the name only. The matrix must be symmetric and
         have no negative eigenvalues.
     """
 

@@ -49,8 +49,8 @@ def _check_device(value: Any) -> Any:
     if value is None or (isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?|torch:cpu", value)):
         return value
     raise RequestError(
-        f"device = {value!r} is not a device: give 'cuda' or one of several, such as 'cuda:1', or None to multiply on "
-        "the processor ('torch:cpu' does so by torch)."
+        f"device = {value!r} is not a device: give 'cuda' or one of several, such as 'cuda:1'; leave --device "
+        "(device) out to multiply on the processor ('torch:cpu' does so by torch)."
     )
 
 
@@ -103,7 +103,7 @@ class Run(NamedFields):
         Rate of a worker's link; by default 10Gbit. Such as 25Gbit or 1.2GB/s. Plans take the method that is fastest at
         this rate, and say how many workers are worth having. Of workers and clusters only.
     device : str, optional
-        Device that multiplies blocks; by default none. Such as cuda or cuda:1, by torch (extra
+        Device for products; by default the processor. Such as cuda or cuda:1, by torch (extra
         ``gpu``), for methods "covariance", "dual" and "randomized", which plans fit into its memory. Eigenproblems stay
         on the processor.
     part : str or (int, int), optional

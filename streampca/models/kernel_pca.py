@@ -74,7 +74,7 @@ class KernelPCAModel(DensityModel):
     @property
     def instead(self) -> str:
         """Remedy where principal components are required; see `Model.instead`."""
-        return "reconstruct and inverse_transform give lazy arrays of its pre-images"
+        return "in Python, reconstruct and inverse_transform give lazy arrays of its pre-images"
 
     @property
     def mapping(self) -> FeatureMap:
@@ -296,7 +296,12 @@ class KernelPCAModel(DensityModel):
 
 def repr_in_features(model: ComponentsModel, mapping: FeatureMap) -> str:
     """Return the representation of a model whose components lie in the features of a kernel."""
-    ratio = float(model.explained_variance_ratio.sum())
+    ratio, options = float(model.explained_variance_ratio.sum()), model.preparation.feature_map
+    if options is not None and options.is_exact:  # the number of features depends on the method
+        return (
+            f"{type(model).__name__}({model.n_components} components, kernel {mapping.kernel} of all "
+            f"{model.n_samples} samples, {ratio:.1%} of the variance)"
+        )
     return (
         f"{type(model).__name__}({model.n_components} components in {mapping.n_features} features of kernel "
         f"{mapping.kernel}, {ratio:.1%} of their variance over {model.n_samples} samples)"

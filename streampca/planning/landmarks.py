@@ -96,8 +96,10 @@ def residual_bytes(n_features: int, k: int, piece_rows: int, row_bytes: int) -> 
     return checked + min(piece_rows, MOST_PIECE) * (2 * row_bytes + 8 * 2 * (CHECKED_ROWS + n_features))
 
 
-def check_landmarks(sizes: LandmarkSizes, memory: int | None, *, median: bool) -> None:
+def check_landmarks(sizes: LandmarkSizes, memory: int | None, *, median: bool, is_exact: bool) -> None:
     """Refuse landmarks whose map does not fit the budget; `median` tells that samples are read to find gamma.
+
+    `is_exact` tells that all samples are landmarks as none were asked for.
 
     Raises
     ------
@@ -105,7 +107,9 @@ def check_landmarks(sizes: LandmarkSizes, memory: int | None, *, median: bool) -
         Names the budget that would do.
     """
     doing = f"a feature map of {sizes.landmarks} landmarks" if sizes.landmarks else "a map to random features"
-    fewer = "--landmarks (landmarks)" if sizes.landmarks else "features"
-    more = f", or ask for fewer {fewer}"
+    more = f", or ask for fewer {'--landmarks (landmarks)' if sizes.landmarks else 'features'}"
+    if is_exact:
+        doing = f"comparing all {sizes.landmarks} samples with one another, which is exact,"
+        more = ", or give a number of --landmarks (landmarks) below that of samples"
     more += ", with a number for --gamma (gamma), which is else found in many samples" if median else ""
     search_or_refuse(doing, [[sizes]], sizes.problem.machine.budget(memory), more)

@@ -49,8 +49,8 @@ def _worth_having(sharing: Sharing) -> str:
     most, workers, now = sharing.most_workers, sharing.workers, f"{100 * sharing.efficiency:.0f} %"
     if most == MOST_WORKERS:
         return f"more of them gain as much: of the time of {workers} in passes {now} goes into samples"
-    goes = f"{100 * EFFICIENCY:.0f} % goes into samples, of {workers} workers {now}"
-    return f"more than {most} gain little: of the time of {counted(most, 'worker')} in passes {goes}"
+    goes = f"{100 * EFFICIENCY:.0f} % of their time in passes goes into samples, and {now} of that of {workers}"
+    return f"up to {counted(most, 'worker')} {'is' if most == 1 else 'are'} worth having: {goes}"
 
 
 @dataclass(frozen=True, kw_only=True)

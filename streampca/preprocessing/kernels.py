@@ -78,7 +78,7 @@ class Kernel:
         set_ = object.__setattr__
         set_(self, "name", ALIASES.get(self.name, self.name))
         if self.function is None and self.name not in KERNELS:
-            names = list(KERNELS)
+            names = [*KERNELS, *ALIASES]
             raise RequestError(
                 f"kernel {self.name!r} is not one of {', '.join(names)}.{nearest(str(self.name), names)}"
             )

@@ -344,15 +344,16 @@ def check_raw(raw: Collection, preparation: Preparation, shape: tuple[int, ...],
                 f"{raw.source} holds scores of {format_shape(raw.sample_shape)} components by the model "
                 f"{raw.attributes.get('model')}; give that model, or images of {format_shape(shape)}."
             )
+        unit = " features" if len(raw.sample_shape) == len(shape) == 1 else ""
         raise ModelError(
-            f"{raw.source} has samples of {format_shape(raw.sample_shape)} and {model} was fitted on samples of "
-            f"{format_shape(shape)}; give it a collection of that shape, or fit another model."
+            f"{raw.source} has samples of {format_shape(raw.sample_shape)}{unit} and {model} was fitted on samples of "
+            f"{format_shape(shape)}{unit}; give it a collection of that shape, or fit another model."
         )
     if (raw.dtype.kind == "f") != (kind == "f"):
         words = {True: "fractions", False: "whole numbers"}
-        remedy = "give --dtype float32 (dtype='float32') if they have the scale of the first"
+        remedy = "give --dtype float32 (dtype='float32') if they have the scale of the fitted samples"
         if kind != "f":
-            remedy = "convert them to the scale and kind of the first"
+            remedy = "convert them to the scale and kind of the fitted samples"
         raise ModelError(
             f"{raw.source} holds {words[raw.dtype.kind == 'f']} ({raw.dtype}) and {model} was fitted on "
             f"{words[kind == 'f']}; {remedy}, or fit another model."

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+from PIL.Image import DecompressionBombError
 
 from ...arrays import Array
 from ...errors import SourceError
@@ -68,6 +69,10 @@ def decoding(path: str) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise SourceError(f"{path} needs more memory to decode than there is; leave it out.") from error
+    except DecompressionBombError as error:
+        raise SourceError(
+            f"{path} is larger than is decoded ({error}); crop it or cut it into tiles, or leave it out."
+        ) from error
     except Exception as error:  # decoders of broken files raise anything: struct.error, KeyError, ZeroDivisionError
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise SourceError(

@@ -45,9 +45,10 @@ def check_not_sparse(arrays: Mapping[str, Any], path: str, source: str, *, image
             likely = _largest_first(arrays, arrays if images is None else images)
             others = [name for name, array in likely.items() if len(array.shape) >= 2]
             instead = f", or take another array by {by_key(others[0])}" if others else ""
+            by = "scipy.sparse.load_npz(path)" if source.lower().endswith(".npz") else "anndata.read_h5ad(path).X"
             raise SourceError(
                 f"{source} holds {matrix or 'its matrix'} as a sparse matrix, which is read from memory alone; give it "
-                f"as one of scipy.sparse, such as anndata.read_h5ad(path).X{instead}."
+                f"as one of scipy.sparse, such as {by}{instead}."
             )
 
 
