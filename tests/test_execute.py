@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import signal
 import threading
+import time
+import weakref
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +19,7 @@ from streampca.errors import Stopped
 from streampca.events import BlockDone, Resumed, Warned, silent
 from streampca.execution import LocalExecutor, SavedPartial
 from streampca.execution.checkpoint import CheckpointFolder, Checkpointing
+from streampca.execution.fold import warning_of_stalls
 from streampca.execution.threads import blas_threads_for, one_blas_thread, share_blas_threads
 from streampca.planning.blocks import Span, blocks_of, spans_of
 from streampca.signals import stopping_on_signals
@@ -299,3 +302,23 @@ def test_limits_on_blas_never_add_threads():
         assert blas_threads() == {1}
     with threadpool_limits(2, user_api="blas"), one_blas_thread(), blas_threads_for(10**4), share_blas_threads(1):
         assert blas_threads() == {1}
+
+
+def test_a_fold_is_not_held_after_its_end_and_its_listener_ends_no_other_watch(monkeypatch):
+    class Heard(list):
+        def __call__(self, event):
+            self.append(event)
+
+    def failing(event):
+        raise RuntimeError("a listener's")
+
+    raised, stalled = [], Heard()
+    monkeypatch.setattr(threading, "excepthook", lambda details: raised.append(details.exc_value))
+    with warning_of_stalls(failing, lambda: "a block", 0.01), warning_of_stalls(stalled, lambda: "a block", 0.05):
+        until = time.monotonic() + 10
+        while not stalled and time.monotonic() < until:
+            time.sleep(0.01)
+        heard, stalled = list(stalled), weakref.ref(stalled)
+    assert [str(error) for error in raised] == ["a listener's"]
+    assert [type(event) for event in heard] == [Warned]
+    assert stalled() is None

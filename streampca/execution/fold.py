@@ -14,7 +14,7 @@ from itertools import chain, islice, repeat
 from typing import Any, Generic
 
 from ..errors import Stopped
-from ..events import BlockDone, Event, Listener, Resumed, Warned
+from ..events import BlockDone, Event, Listener, Resumed, Warned, silent
 from ..planning.blocks import Span
 from ..signals import safe_point
 from ..units import format_seconds
@@ -224,9 +224,9 @@ class _Watched:
                 self._listener(Warned(message))
 
     def end(self) -> None:
-        """Warn no more."""
+        """Warn no more, and hold nothing of the fold."""
         with self._lock:
-            self._ended = True
+            self._ended, self._listener, self._waits_for = True, silent, str
 
 
 class _Watch:
@@ -266,9 +266,19 @@ class _Watch:
                     return
                 self._looks_at = min(fold.due for fold in self._folds)
                 self._sooner.wait(max(0.0, self._looks_at - time.monotonic()))
-                folds = list(self._folds)
-            for fold in folds:
+            self._warn()
+
+    def _warn(self) -> None:
+        """Warn of the folds that are due; a function, so that no variable of the thread holds a fold while it waits."""
+        with self._sooner:
+            folds = list(self._folds)
+        for fold in folds:
+            try:
                 fold.warn_if_due()
+            except Exception as error:  # of its listener: the others are still looked at
+                fold.end()
+                details = (type(error), error, error.__traceback__, threading.current_thread())
+                threading.excepthook(threading.ExceptHookArgs(details))
 
 
 _WATCH = _Watch()
