@@ -111,4 +111,6 @@ def accumulate(job: Job) -> Scatter:
     new = partial(Scatter, job.collection.n_features, **how, **where)
     task = SamplesTask.of(job, new, partial(Scatter.from_state, copy=False, **where))
     with job.reporting_pass(PassStarted("scatter matrix", 1, 1, plan.problem.n_samples, plan.bytes_read)):
-        return task.fold(job, job.checkpoint("scatter"))
+        scatter = task.fold(job, job.checkpoint("scatter"))
+    job.held.clear()  # no other pass multiplies them, and the solve needs the memory
+    return scatter

@@ -141,15 +141,16 @@ class SamplesTask(SampleBlocks, AccumulatorTask[A]):
         """Read a block; return it, and the memory it was read into."""
         if self.sparse:
             read = self.collection.read_sparse(slice(*block))
-            self.held[:] = [HeldRows.of(read, self.held[0] if self.held else None)]
-            return cast("Array", self.held[0]), None
+            rows = HeldRows.of(read, self.held[0] if self.held else None)
+            self.held[:] = [rows]
+            return cast("Array", rows), None
         if not self._buffers:
             return self.collection.read(slice(*block)), None
         # Threads take buffers in turn; `feed` returns them.
         buffer = self._buffers.pop()
-        rows = buffer[: block.size * self.collection.n_features].reshape(block.size, -1)
-        self.collection.read_into(slice(*block), None, rows)
-        return rows, buffer
+        values = buffer[: block.size * self.collection.n_features].reshape(block.size, -1)
+        self.collection.read_into(slice(*block), None, values)
+        return values, buffer
 
     def feed(self, accumulator: A, block: Span, fetched: tuple[Array, Array | None]) -> None:
         """Absorb a block; an error names the sample that is not finite, and its file."""
