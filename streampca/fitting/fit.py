@@ -47,7 +47,7 @@ from .identity import decisive_fields, identity_of
 from .kernel_residuals import with_residuals
 from .methods import METHODS, Decomposition, Job
 from .open_fit import Opened, open_fit
-from .plan import warn_of_disk, with_executor_limits
+from .plan import limits_of, warn_of_disk, with_executor_limits
 from .preparation_rounding import with_rounding
 
 ONE_THREAD_SECONDS = 1.0  # predicted time on one core, up to which BLAS gets one thread
@@ -273,13 +273,7 @@ def _planned(
         warn_of_disk(plan, current.output, folder, current.listener, part=part)
     if checkpoint is not None:
         copy = resumable_scratch_name(request, checkpoint) if plan.schedule == "scratch" else None
-        limits: dict[str, Any] = {
-            "memory": plan.memory,
-            "device_memory": plan.problem.machine.device_memory,
-            "workers": plan.workers,
-            "network": plan.request.network,
-        }
-        checkpoint.begin(decisive_fields(plan), scratch=copy, **limits)
+        checkpoint.begin(decisive_fields(plan), scratch=copy, **limits_of(plan))
         scratch = checkpoint.scratch
     return plan, checkpoint, scratch
 

@@ -136,6 +136,16 @@ def with_executor_limits(request: Request, executor: Executor, checkpoint: Check
     )
 
 
+def limits_of(plan: Plan) -> dict[str, Any]:
+    """Return what the checkpoint of a fit records for `with_executor_limits` of the run that is resumed."""
+    return {
+        "memory": plan.memory,
+        "device_memory": plan.problem.machine.device_memory,
+        "workers": plan.workers,
+        "network": plan.request.network,
+    }
+
+
 def warn_of_disk(
     plan: Plan, output: str | None, checkpoint: str | None, listener: Listener, *, part: Part | None = None
 ) -> None:

@@ -40,7 +40,7 @@ from .fit import ModelOutput
 from .identity import check_adds, decisive_fields, identity_of
 from .incremental import BatchExecution, IncrementalFit
 from .methods import sketch_of_model
-from .plan import with_executor_limits
+from .plan import limits_of, with_executor_limits
 from .seen import Seen, places_to_add, provenance_of_sources, seen_by
 
 PathLike = str | os.PathLike[str]
@@ -199,7 +199,7 @@ def update_in(
             current.executor.check(partial(whole.read, slice(0, 1)), plan.memory_estimate.total, listener)
             listener(Planned(plan))
             if checkpoint is not None:
-                checkpoint.begin(decisive_fields(plan), memory=plan.memory, workers=plan.workers)
+                checkpoint.begin(decisive_fields(plan), **limits_of(plan))
                 stack.enter_context(checkpoint.running())
             fit.add(new, weights, listener, execution)
         else:
