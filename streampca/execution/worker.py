@@ -135,12 +135,12 @@ async def write_sum(key: str, save: RemoteSave, dask_worker: Worker) -> Checkpoi
     CheckpointFile or bool
         The file as it is then; True if a job has taken the sum, False if no sum can be saved here.
     """
-    return await asyncio.to_thread(_written, dask_worker.data.get(key), save)
+    return await asyncio.to_thread(_written, dask_worker.data.get(key), save, lambda: key in dask_worker.data)
 
 
-def _written(state: State | None, save: RemoteSave) -> CheckpointFile | bool:
-    with _ONE_WRITTEN:
-        return (save.write(state) or False) if state else True
+def _written(state: State | None, save: RemoteSave, is_wanted: Callable[[], bool]) -> CheckpointFile | bool:
+    with _ONE_WRITTEN:  # which other writes can have held until the fold, which drops its sums, was over
+        return (save.write(state) or False) if state and is_wanted() else True
 
 
 def is_whole(key: str, dask_worker: Worker) -> bool:
