@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
-from .errors import RequestError, worded
+from .errors import RequestError, without_secrets, worded
 from .units import counted_passes, format_bytes, format_seconds
 
 WORTH_TELLING = 2.0  # seconds from which the expected time of a solve is told
@@ -184,7 +184,11 @@ Listener: TypeAlias = Callable[[Event], None]
 
 
 def describe(event: Event) -> str:
-    """Return one line for a log, empty for events too frequent for one."""
+    """Return one line for a log, without secrets of URLs; empty for events too frequent for one."""
+    return without_secrets(_described(event))
+
+
+def _described(event: Event) -> str:
     match event:
         case Planned(plan, assumed):
             memory = f"{format_bytes(plan.memory_estimate.total)} of memory planned, {format_bytes(plan.memory)}"

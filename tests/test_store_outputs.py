@@ -17,9 +17,12 @@ from PIL import Image
 from shell import typed
 
 import streampca
+from streampca import events
 from streampca.cli.pipeline import execute
+from streampca.cli.printing import console, say
 from streampca.cli.run_file import make_run
 from streampca.cli.run_record import Record
+from streampca.cli.terminal.tables import print_fit
 from streampca.errors import ModelError, OutputError, RequestError, SourceError
 from streampca.execution import packing
 from streampca.fitting.fit import scratch_name
@@ -210,6 +213,31 @@ def test_outputs_at_urls_are_apart_from_what_is_read(fs):
     assert fs.cat_file("/a/x.npy") == before
     fitted.write_scores(source, "memory://a/x.npy.scores.zarr")
     fitted.write_scores("memory://a/x*.npy", "memory://a/s.npy")
+
+
+def test_passwords_of_output_urls_are_in_nothing_that_is_written_or_printed(fs, folder, capsys):
+    np.save("x.npy", X)
+    secret = "memory://me:hush@a"  # noqa: S105
+    streampca.fit(X, n_components=2, output=f"{secret}/p.zarr")
+    stored = streampca.load(f"{secret}/p.zarr")
+    stored.write_scores(X, f"{secret}/s.zarr")
+    stored.write_scores(X, "s.zarr")
+    for model, scores in ((f"{secret}/m.zarr", f"{secret}/m.zarr"), (f"{secret}/m.zarr", f"{secret}/s.npy")):
+        run = make_run(
+            {"collection": {"source": "x.npy"}, "output": {"directory": "run", "model": model, "scores": scores}}
+        )
+        with pytest.raises(
+            RequestError, match=r"\*\*\*@a/.*(the run file in run would tell|are the same, or)"
+        ) as refused:
+            execute(run)
+        assert "hush" not in str(refused.value)
+    assert not Path("run").exists()
+    assert events.describe(events.Kept(f"{secret}/m.zarr", "is kept")) == "memory://***@a/m.zarr is kept"
+    written = [fs.cat_file(path) for path in fs.find("/")] + [p.read_bytes() for p in Path().rglob("*") if p.is_file()]
+    assert not [content for content in written if b"hush" in content]
+    say(f"wrote {secret}/m.zarr")
+    print_fit(console(), None, None, [f"{secret}/m.zarr"])
+    assert capsys.readouterr().out == "wrote memory://***@a/m.zarr\n" * 2
 
 
 # -- locks

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import RequestError
+from ..errors import RequestError, without_secrets
 from ..readers import check_apart, column_paths, paths_of
 from ..storage import remote
 from ..storage.disk import expanded
@@ -59,6 +59,7 @@ class OutputPaths:
                 "give them with the model that streampca merge makes."
             )
         paths._check_apart(run)
+        paths._check_secrets()
         return paths
 
     @property
@@ -133,6 +134,15 @@ class OutputPaths:
         from ..plot.report import ReportFiles
 
         return ReportFiles(path, self.figures, self.figure_format, self.data, overwrite)
+
+    def _check_secrets(self) -> None:
+        """Refuse secrets in URLs that the run file of a directory would hold."""
+        for path in self.files if self.directory else ():
+            if path != without_secrets(path):
+                raise RequestError(
+                    f"output {path} has a user, password or query, which the run file in {self.directory} would tell; "
+                    "leave out output.directory, or give them by the store's own variables or files."
+                )
 
     def _check_apart(self, run: RunFile) -> None:
         """Refuse outputs that contain or lie in the input or one another."""

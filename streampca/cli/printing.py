@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import readable
+from ..errors import readable, without_secrets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,8 +38,8 @@ def print_json(data: Any) -> None:
 
 
 def say(text: str) -> None:
-    """Print text with control characters of names and attributes escaped."""
-    click.echo("\n".join(map(readable, text.split("\n"))))
+    """Print text with control characters of names and attributes escaped, and without secrets of URLs."""
+    click.echo("\n".join(map(readable, without_secrets(text).split("\n"))))
 
 
 def console() -> Console:

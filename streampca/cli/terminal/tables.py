@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ... import Plan
-from ...errors import readable
+from ...errors import readable, without_secrets
 from ...models.accuracy import COLUMNS, component_rows, sentences
 from ...units import HEADING, counted, format_bytes, format_seconds
 from .pictures import draw_leading
@@ -68,7 +68,9 @@ def print_fit(console: Console, model: Model | None, plan: Plan | EmbeddingPlan 
             for line in planned_and_actual(plan, model):
                 _say(console, line)
     for path in written:
-        console.print(Text(readable(f"wrote {path}")), soft_wrap=True)  # a wrapped path could not be copied
+        console.print(
+            Text(readable(without_secrets(f"wrote {path}"))), soft_wrap=True
+        )  # a wrapped path could not be copied
 
 
 def planned_and_actual(plan: Plan | EmbeddingPlan, model: Model) -> Iterator[str]:

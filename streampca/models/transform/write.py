@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ... import machine
-from ...errors import BudgetError
+from ...errors import BudgetError, without_secrets
 from ...events import PassStarted, reported
 from ...execution import LocalExecutor
 from ...execution.checkpoint import CheckpointFolder
@@ -71,7 +71,7 @@ def write_projection(
 def _table(work: Projection, model: str, dims: tuple[str, ...], coordinates: Mapping[str, Coordinate]) -> OutputArray:
     """Describe the output: a row for each sample, or the pictures that are assembled from windows."""
     collection, k = work.collection, work.subspace.n_scores
-    attributes: dict[str, Any] = {"source": collection.source, "model": model}
+    attributes: dict[str, Any] = {"source": collection.source, "model": without_secrets(model)}
     if work.makes_images:
         attributes |= {"n_components": work.subspace.n_components, **({"residual": True} if work.residual else {})}
         if work.from_scores and work.frame.preparation.normalize is not None:
