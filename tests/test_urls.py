@@ -18,7 +18,7 @@ from contract import WholeContract, refused, said
 from PIL import Image
 from sources import SOURCES
 
-from streampca import fit
+from streampca import fit, load
 from streampca.errors import DuplicatesError, RequestError, SourceError, without_secrets
 from streampca.readers import open_collection
 from streampca.storage import remote
@@ -460,6 +460,14 @@ def test_no_pictures_behind_a_url_are_said_in_a_line(place):
     url = place("notes/a.txt", b"none").rpartition("/")[0]
     refused(f"{url}/*.txt", url, "holds no images")
     refused(f"{url}/*.png", url, "matches no files")
+
+
+def test_what_is_not_there_or_not_answered_is_said_of_the_url_that_was_given():
+    refused("memory://nothing.zarr", "memory://nothing.zarr does not exist, or holds no files")
+    with pytest.raises(SourceError, match=r"^http://127.0.0.1:9/m.zarr cannot be read"):
+        open_collection("http://127.0.0.1:9/m.zarr")
+    with pytest.raises(SourceError, match=r"^http://127.0.0.1:9/m.zarr cannot be read"):
+        load("http://127.0.0.1:9/m.zarr")
 
 
 @pytest.mark.parametrize(

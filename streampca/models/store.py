@@ -35,7 +35,6 @@ from ..storage.coordinate import Coordinate
 from ..storage.disk import sync_files
 from ..storage.integrity import (
     FORMAT,
-    METADATA,
     OpenModel,
     check_metadata,
     damaged,
@@ -56,6 +55,7 @@ from ..storage.stored_names import (
     stored_names,
 )
 from ..storage.writers import ATTRIBUTE, UnfinishedOutput, consolidate, files_but
+from ..storage.zarr_urls import METADATA
 from .map_arrays import MAP, MAP_AXES, read_map, write_rows
 from .ome_metadata import ome_attribute
 from .registry import MODEL_KINDS

@@ -114,7 +114,10 @@ def is_zarr(source: Any) -> bool:
         return False
     metadata = ("zarr.json", ".zarray", ".zgroup")
     if remote.is_url(source):
-        return not remote.is_pattern(source) and any(remote.exists(f"{source.rstrip('/')}/{name}") for name in metadata)
+        with remote.naming(source):
+            return not remote.is_pattern(source) and any(
+                remote.exists(f"{source.rstrip('/')}/{name}") for name in metadata
+            )
     places = [os.path.join(source, name) for name in metadata] if os.path.isdir(source) else []
     for place in places:
         check_kind(place, "copy the store again")

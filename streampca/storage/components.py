@@ -33,7 +33,6 @@ from .bounded_zarr import bounded, limited_store
 from .disk import UnsyncedFiles
 from .integrity import (
     CHECKED,
-    METADATA,
     absent_chunk,
     check_codecs,
     check_metadata,
@@ -54,6 +53,7 @@ from .writers import (
     reopened,
 )
 from .zarr_concurrency import chunks_at_once
+from .zarr_urls import METADATA
 
 if TYPE_CHECKING:
     from zarr.storage import LocalStore

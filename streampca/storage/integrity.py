@@ -36,13 +36,13 @@ from .bounded_zarr import MOST_METADATA, TEXT_CODECS, bounded, limited_store
 from .disk import check_regular, file_bytes, is_file, named_beside
 from .object_store import is_taking_place
 from .outputs import REPLACED
-from .remote import is_url
+from .remote import is_url, naming
 from .writers import ATTRIBUTE, files_of
+from .zarr_urls import METADATA
 
 Result = TypeVar("Result")
 
 FORMAT = 1  # of models and graphs
-METADATA = "zarr.json"
 SMALL = 16 * MIB  # arrays up to this size are read with any budget, as importing the package takes more
 WAITS = (0.01, 0.02, 0.05, *10 * (0.1,))  # seconds before a model that is being replaced is read again
 DIGESTS = "digests"  # key in the root's attribute: SHA-256 by file
@@ -364,7 +364,9 @@ def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL, *, memo
 
 def _check_is_at_url(url: str, sort: Sort) -> None:
     """Refuse a URL where there is no model, which includes one that is not complete."""
-    if not is_file(os.path.join(url, METADATA)):
+    with naming(url):
+        is_there = is_file(os.path.join(url, METADATA))
+    if not is_there:
         if is_taking_place(url):
             raise ModelError(
                 f"{url} is not complete: the run that wrote it was killed, or is about to end. Wait for its end, or "
@@ -405,7 +407,8 @@ def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:
 
 def _root_bytes(path: str) -> bytes | None:
     try:
-        return file_bytes(os.path.join(path, METADATA), MOST_METADATA)  # longer files are refused
+        with naming(path):
+            return file_bytes(os.path.join(path, METADATA), MOST_METADATA)  # longer files are refused
     except OSError:
         return None
 

@@ -21,9 +21,9 @@ from typing import Any
 from ..errors import Door, OutputError, SourceError, door, without_secrets
 from . import remote
 from .writers import UnfinishedOutput
+from .zarr_urls import METADATA
 
 PARTIAL, COMPLETE = ".streampca-partial", ".streampca-complete"
-METADATA = "zarr.json"
 _AT_ONCE = 16  # concurrent requests: the latency of a store dominates
 _NAME = re.compile(rf"\.[0-9a-f]{{8}}{re.escape(PARTIAL)}")  # of what is staged, after the name of the output
 
@@ -90,7 +90,7 @@ def recover(url: str) -> None:
     fs, path = remote.filesystem(url)
     with writing(url):
         fs.invalidate_cache()
-        if not fs.exists(path + COMPLETE):
+        if not is_taking_place(url):
             return
         name = bytes(fs.cat_file(path + COMPLETE, start=0, end=len(path) + 99)).decode(errors="replace")
         # A name and no path, as anybody may have written it.

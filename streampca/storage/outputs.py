@@ -28,7 +28,7 @@ from .free_space import check_free_space, writing
 from .locks import output_lock
 from .object_store import is_there, names_in, staged_at_url
 from .object_store import recover as recover_at_url
-from .remote import is_url, open_file
+from .remote import is_url, naming, open_file
 from .tiff_pages import ENDINGS as TIFF
 from .tiff_pages import is_another_tiff
 from .writers import ATTRIBUTE, PARQUET, WRITERS, OutputArray, UnfinishedOutput, Writer, wait_for_writes
@@ -363,7 +363,8 @@ def _is_own_table(file: IO[bytes]) -> bool:
 def group_attribute(path: str) -> dict[str, Any] | None:
     """Return our root attribute of a Zarr group; None of anything else, and where others put files into it."""
     try:
-        document = json.loads(file_bytes(os.path.join(path, "zarr.json"), MOST_METADATA))
+        with naming(path):
+            document = json.loads(file_bytes(os.path.join(path, "zarr.json"), MOST_METADATA))
         about = document["attributes"][ATTRIBUTE]
         listed = names_in(path) if is_url(path) else os.listdir(path)
         others = [name for name in listed if name != "zarr.json" and not name.startswith(".")]

@@ -380,6 +380,17 @@ def _asking(url: str) -> Iterator[None]:
         raise failure(url, error) from error
 
 
+@contextmanager
+def naming(url: str) -> Iterator[None]:
+    """Name a URL in errors about the files below it."""
+    try:
+        yield
+    except SourceError as error:
+        if error.__cause__ is None:
+            raise
+        raise failure(url, error.__cause__) from error.__cause__
+
+
 def _is_missing(error: BaseException) -> bool:
     """Return whether an error means that nothing exists at a URL, rather than that its server failed."""
     root = _root(error)

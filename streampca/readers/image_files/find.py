@@ -225,6 +225,8 @@ def _no_images(source: str, others: Counter[str]) -> SourceError:
             f"labels; give one of them, such as {os.path.join(source, arrays[0])}."
         )
     if not others.total():
+        if remote.is_url(source) and not remote.is_pattern(source):
+            return SourceError(f"{source} does not exist, or holds no files that are listed; check the address.")
         return SourceError(f"{source} matches no files; give a folder or glob of image files ({extensions}).")
     if conversion := _conversion(others):
         return SourceError(f"{source} holds no images that are read, but {_counted(others)}{conversion}.")
