@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -374,6 +376,18 @@ def test_processes_of_this_machine(folder, images):
     succeeded("fit", images, "-k", 3, "--workers", 2, "--memory", "64MiB", "-o", folder / "two.zarr", "-q")
     plan = streampca.load(folder / "two.zarr").provenance["plan"]
     assert (plan["workers"], plan["cores"]) == (2, 1), "one core of each"
+
+
+def test_a_script_without_a_guard_is_told_of_it(folder, images):
+    script = folder / "unguarded.py"
+    call = f"streampca.fit({images!r}, n_components=2, samples=slice(100), memory='64 MiB', workers=2)"
+    for guard in ("", 'if __name__ == "__main__": '):
+        script.write_text(f"import streampca\n{guard}{call}\n")
+        done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+        assert (done.returncode == 0) == bool(guard), done.stderr
+        if not guard:
+            assert done.stderr.count("Traceback") == 1
+            assert 'put the call under `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]
 
 
 def test_workers_copy_what_one_process_copies(client, folder, images, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import multiprocessing
 import os
 import re
 import shlex
@@ -158,13 +159,15 @@ def _security() -> Security:
 
 
 def _local_cluster(options: ClusterOptions, budget: int | None) -> LocalCluster:
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # a worker that runs its parent's script
+        raise SystemExit(1)  # without a traceback, as the parent tells the reason
     workers = options.workers or machine.cores()
     limit = options.memory or limit_around(budget or machine.memory_limit()[0] // 2 // workers)
     # dask sets MALLOC_TRIM_THRESHOLD_, by which workers return every block above 128 KiB to the system at once; mapping
     # its pages again took a third of the time of a transform. The C library adapts its thresholds by itself; fixed
     # larger ones take more memory than plans count with, and dask passes them on to all children of this process.
     environment = {name: value for name, value in dask.config.get(ENVIRONMENT).items() if "MALLOC" not in name}
-    with dask.config.set({ENVIRONMENT: environment}):
+    with dask.config.set({ENVIRONMENT: environment}), _starting():
         return LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
@@ -176,6 +179,18 @@ def _local_cluster(options: ClusterOptions, budget: int | None) -> LocalCluster:
             preload=["streampca.execution.worker"],
             silence_logs=logging.ERROR,  # warnings are about cancelled spans and dead workers, which the fold handles
         )
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """Turn the error of processes that do not start into one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ClusterError(
+            f"processes of this machine did not start ({first_line(error)}); in a script put the call under "
+            '`if __name__ == "__main__":`, as each process runs the rest of the script first.'
+        ) from None
 
 
 @contextmanager
