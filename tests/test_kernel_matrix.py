@@ -239,6 +239,14 @@ def test_what_it_cannot_do_is_refused(given, error, said):
         fitted(**given)
 
 
+@pytest.mark.parametrize(("gamma", "is_alone"), [(1.0, True), ("auto", False)])
+def test_a_gamma_that_makes_all_samples_alike_is_told(gamma, is_alone):
+    events = []
+    fitted(gamma=gamma, listener=events.append)
+    said = " ".join(str(event) for event in events)
+    assert ("nearly the identity" in said and "gamma='auto'" in said) == is_alone
+
+
 def test_it_makes_models_of_one_kind():
     with pytest.raises(RequestError, match="makes a model of kind 'kernel-pca'"):
         streampca.fit(FITTED, streampca.PCA(method="kernel-matrix"))

@@ -40,6 +40,9 @@ from .scratch_copy import scratch_copy
 # Rounding of a sum of n values of the kernel, relative to n times the largest.
 ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
+# Sum of the kernel of a sample with all others, below which it is like none of them.
+ALONE = 0.01
+
 
 def fit_kernel_matrix(job: Job) -> Decomposition:
     """Carry out a plan of method 'kernel-matrix'.
@@ -69,6 +72,11 @@ def fit_kernel_matrix(job: Job) -> Decomposition:
     trace, rounding = float(matrix.trace()), ROUNDING * len(matrix) * float(np.abs(means).max())
     if not trace > len(matrix) * rounding:
         raise DataError(f"{collection.source} has no variance in the features of kernel {kernel}; give another kernel.")
+    if kernel.name == "rbf" and weights is None and float(np.median(means)) * len(matrix) < 1 + ALONE:
+        job.warn(
+            f"the kernel matrix is nearly the identity, so that all components are alike: gamma = {kernel.gamma:.4g} "
+            "is too large; give --gamma auto (gamma='auto'), or a smaller number."
+        )
     centred = CentredGram(matrix, trace, np.zeros((0, 0)), np.zeros((0, 0)))
     solution = leading_pairs(centred, plan, job.listener, job.total_weight, signed=True)
     solution = _above_rounding(solution, kernel, rounding)
