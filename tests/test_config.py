@@ -298,7 +298,7 @@ def test_sections_are_frozen_and_closed():
      "it out."),
     ({"model": {"kind": "isomapp"}}, f"model.kind = 'isomapp': give one of {', '.join(KINDS)}. Did you mean 'isomap'?"),
     ({"model": {"kind": "kernel-pca", "kernel": ["rbf"]}}, "model.kernel = ['rbf']: give a text (kernel: linear, poly, "
-     "rbf, sigmoid, cosine, laplacian, or precomputed for a matrix of inner products)."),
+     "rbf, sigmoid, cosine, laplacian, distance, or precomputed for a matrix of inner products)."),
     ({"model": {"missing": "em", "n_components": "mp"}}, "n_components='mp' needs all variances, and missing='em' "
      "finds the leading ones; ask for a number such as 10, a fraction such as 0.9, or 'elbow'."),
     ({"run": {"n_components": 4}}, "run.n_components is not a key of run files. Did you mean output.n_components or "

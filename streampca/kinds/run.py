@@ -72,9 +72,9 @@ class Run(NamedFields):
         Return the model at the output if the same fit of the same data wrote it. Another one is refused, or replaced
         with overwrite.
     scratch : path, optional
-        Folder for a scratch copy of the collection; by default beside the output, of one at a URL the current
-        directory. A copy in the order in which the collection is analysed is made where the plan finds that faster
-        than decoding it several times. It is removed afterwards.
+        Folder for a scratch copy of the collection; by default beside the output. A copy in the order in which
+        the collection is analysed is made where the plan finds that faster than decoding it several times. It is
+        removed afterwards. That of an output at a URL is in the current directory.
     checkpoint : path or Checkpointing, optional
         Folder to save progress in, from which the same call resumes; by default none is saved. It is removed when the
         result is complete.
