@@ -89,7 +89,7 @@ def device_memory(device: str) -> int:
         raise RequestError(
             f"device {device!r} is not here: torch finds {count} devices of CUDA; leave --device (device) out."
         )
-    # What torch holds for later, after an earlier fit of this process, is free as well.
+    # Memory that torch keeps after an earlier fit of this process is free as well.
     held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int(torch.cuda.mem_get_info(device)[0] + held)
 

@@ -66,8 +66,8 @@ LEAST_ROOM = 0.9  # for components where k is open, to what there could be
 AT_ONCE = 1.1  # and one in threads (0.83 of the time; 30000 x 128 x 128), or that reads ahead: rates know neither
 STEP = 16  # flops for each number of the block and column of the basis, which is projected out three times, in a step
 PROJECTED = 1.5  # eigenproblems of the basis in a pass: one, and those by which certainty is looked for near the end
-# What a fit takes beside, in values added for each feature and pieces found: probes, bounds, vectors of the start
-# (20736 features: 0.08 s; 2304: 0.02 s).
+# Work of a fit beside its passes, in values added for each feature and pieces found: probes, bounds, vectors of the
+# start (20736 features: 0.08 s; 2304: 0.02 s).
 APART_OF_FEATURE, APART = 4000, 1000
 PRODUCT_ROWS, LEAST_PRODUCT_ROWS = 512, 32  # samples multiplied at a time ...
 PRODUCT_BYTES = (128 * MIB, 32 * MIB)  # ... as many as take so much as float64; of few, adding up costs the most

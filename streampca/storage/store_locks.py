@@ -24,7 +24,7 @@ REFRESHED = 30.0  # seconds between two writes of a lock that is held
 STALE = 120.0  # seconds without one after which the holder is dead
 TURNS = 20  # tries to create a lock that others remove meanwhile
 WAIT = 0.05  # seconds between two tries
-# What stores answer if an object exists: s3fs before 2025 knows no other error for it.
+# Answers of stores where an object exists already; s3fs before 2025 has no other error for it.
 _EXISTS = ("PreconditionFailed", "ConditionalRequestConflict", "pre-conditions", "conditionNotMet")
 
 _log = logging.getLogger("streampca")
