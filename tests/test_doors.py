@@ -112,9 +112,10 @@ def answer(path, refusal):
     """Return the bits of a stored model, or why there is none."""
     if refusal is not None:
         return refusal
-    group = zarr.open_group(path, mode="r")
+    members = zarr.open_group(path, mode="r").members(max_depth=None)
     return {
-        name: array[...].tobytes() for name, array in group.members(max_depth=None) if isinstance(array, zarr.Array)
+        name: member[...].tobytes() if isinstance(member, zarr.Array) else dict(member.attrs)
+        for name, member in members
     }
 
 

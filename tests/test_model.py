@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from itertools import cycle
+from itertools import cycle, islice
 
 import dask
 import dask.array as da
@@ -196,16 +196,14 @@ def test_an_existing_model_is_kept_unless_told(model, saved):
 @pytest.mark.parametrize("written", [0, 1, 3])
 def test_what_an_interrupted_save_left_is_replaced(model, tmp_path, monkeypatch, written):
     """Stopped after any number of arrays: nothing takes the name."""
-    path, arrays = tmp_path / "m.zarr", []
+    path = tmp_path / "m.zarr"
 
-    def write(group, name, array, own=store.write_array):
-        if len(arrays) == written:
-            raise KeyboardInterrupt
-        arrays.append(name)
-        own(group, name, array)
+    def write(group, arrays, own=store.write_arrays):
+        own(group, dict(islice(arrays.items(), written)))
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "write_array", write)
+        patch.setattr(store, "write_arrays", write)
         with pytest.raises(KeyboardInterrupt):
             model.save(path)
     with pytest.raises(ModelError, match="does not exist"):

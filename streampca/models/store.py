@@ -45,7 +45,7 @@ from ..storage.integrity import (
 )
 from ..storage.locks import output_lock
 from ..storage.outputs import check_existing, discard, group_attribute, recover, staged
-from ..storage.stored_arrays import NamedArray, write_array
+from ..storage.stored_arrays import NamedArray, write_arrays
 from ..storage.stored_names import (
     log_renamed,
     original_names,
@@ -236,26 +236,24 @@ class ModelWriter:
         """
         if self._sink is not None:
             self._sink.write_outside()
-        for name, array in model_arrays(model).items():
-            if isinstance(array.values, LandmarkRows):
-                write_rows(self._root, name, array.dims, array.values)
-            elif name != COMPONENTS:
-                write_array(self._root, name, array)
-            elif self._sink is None:
-                values = array.values
-                sink = self.components(
-                    values.shape,
-                    dims=array.dims[1:],
-                    dtype=values.dtype,
-                    attributes=array.attributes,
-                    identity=values.identity if isinstance(values, StoredComponents) else None,
-                )
-                sink.copy(values)
+        arrays = model_arrays(model)
+        components = arrays.pop(COMPONENTS)
+        if self._sink is None:
+            values = components.values
+            sink = self.components(
+                values.shape,
+                dims=components.dims[1:],
+                dtype=values.dtype,
+                attributes=components.attributes,
+                identity=values.identity if isinstance(values, StoredComponents) else None,
+            )
+            sink.copy(values)
+        for name in [name for name, array in arrays.items() if isinstance(array.values, LandmarkRows)]:
+            landmarks = arrays.pop(name)
+            write_rows(self._root, name, landmarks.dims, landmarks.values)
+        write_arrays(self._root, arrays)
         if statistic is not None:
-            group = self._root.create_group(STATE, attributes={"kind": statistic.kind})
-            for name, values in statistic.state(copy=False).items():
-                dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
-                write_array(group, name, NamedArray(dims, values))
+            self._write_state(statistic)
         # The attribute that says `complete` is written last: until then a reader refuses the model.
         dims, coordinates, names = stored_axes(model.sample_dims, model.coordinates, type(model))
         attribute = {"format": FORMAT, "kind": model.kind, "complete": True, **model_attributes(model)}
@@ -271,6 +269,20 @@ class ModelWriter:
         if self._keeps and self._sink is not None:
             self._sink.sync()
             sync_files(files_but(self._partial, COMPONENTS), self._partial)
+
+    def _write_state(self, statistic: Accumulator) -> None:
+        """Write the mergeable statistic: its numbers as attributes of the sub-group, as an array takes two files."""
+        state = statistic.state(copy=False)
+        numbers = {name: values.item() for name, values in state.items() if not values.ndim}
+        group = self._root.create_group(STATE, attributes={"kind": statistic.kind, **numbers})
+        arrays = {name: values for name, values in state.items() if values.ndim}
+        write_arrays(
+            group,
+            {
+                name: NamedArray(tuple(f"{name}_{axis}" for axis in range(values.ndim)), values)
+                for name, values in arrays.items()
+            },
+        )
 
 
 def _in_fortran_order(array: Any) -> Array:
@@ -312,16 +324,19 @@ def read_statistic(path: str, *, memory: int | None = None) -> Scatter | Frequen
     opened = read_model(path, MODEL_KINDS, memory=memory)
     if STATE not in opened.metadata:
         return None
-    kind = opened.metadata[STATE].attributes.get("kind")
+    attributes = opened.metadata[STATE].attributes
+    kind = attributes.get("kind")
     statistics: tuple[Scatter | FrequentDirections, ...] = (Scatter(1), FrequentDirections(1, rows=1))
     empty = {statistic.kind: statistic for statistic in statistics}.get(str(kind))
     if empty is None:
         raise damaged(path, STATE, f"it is of kind {kind!r}")
     # Only the arrays of this statistic are read, whatever else the group holds.
-    opened.check_fits(*(f"{STATE}/{name}" for name in empty.state()))
-    arrays = {name: opened.read(f"{STATE}/{name}", _in_fortran_order) for name in empty.state()}
+    names = [name for name, values in empty.state().items() if values.ndim]
+    opened.check_fits(*(f"{STATE}/{name}" for name in names))
+    arrays = {name: opened.read(f"{STATE}/{name}", _in_fortran_order) for name in names}
     with naming_damage(path, STATE):
         state = {name: values for name, values in arrays.items() if values is not None}
+        state |= {name: np.array(value) for name, value in attributes.items() if isinstance(value, (int, float))}
         if isinstance(empty, Scatter):
             p = len(state["centre"])
             fits = state["scatter"].shape == (p, p) and state["total"].shape == (p,)

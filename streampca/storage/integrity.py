@@ -133,7 +133,7 @@ def seal(path: str) -> None:
     # The root's digest covers the digests of all other files.
     about[DIGESTS][METADATA] = _root_digest(document)
     with open(os.path.join(path, METADATA), "w", encoding="utf-8") as file:
-        json.dump(document, file, indent=2)
+        file.write(json.dumps(document))
 
 
 def metadata_digest(path: str) -> str:
