@@ -124,12 +124,12 @@ def test_fewer_landmarks_are_named_where_they_fit():
     """The distances from them do not matter where the samples alone are too many bytes."""
 
     def plan(shape, landmarks):
-        return streampca.plan(shape=shape, kind=streampca.Isomap(2, landmarks=landmarks), dtype="f8", memory="60MiB")
+        return streampca.plan(shape=shape, kind=streampca.Isomap(2, landmarks=landmarks), dtype="f8", memory="50MiB")
 
     with pytest.raises(BudgetError, match="fewer landmarks") as refused:
-        plan((3000, 64), 800)
+        plan((3000, 16), 800)
     fewest = re.search(r"\(landmarks\), down to (\d+) \(", str(refused.value))[1]
-    assert plan((3000, 64), int(fewest)).memory_estimate.total < 60 * 2**20
+    assert plan((3000, 16), int(fewest)).memory_estimate.total < 50 * 2**20
     with pytest.raises(BudgetError, match=r"needs 2\.4 GiB") as refused:
         plan((3000, 300, 300), 10)
     assert "landmarks" not in str(refused.value)

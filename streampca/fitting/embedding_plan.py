@@ -104,13 +104,15 @@ def _plan_with_components(collection: Prepared, request: Request, count: int, *,
     problem = problem_of(collection)
     compared, fit, scores, stored = problem, None, None, False
     if count:
+        compared = replace(problem_of_scores(collection.n_samples, count, 8), decode_bytes=reading_bytes())
+    # Before the fit, whose plan takes a hundred times as long: a refusal tries dozens of budgets.
+    search = None if has_graph else plan_neighbors(compared, search_request(request), collection.source)
+    if count:
         fit = plan_collection(collection, components_request(request, count))
         # Components are stored as float64 if the smallest variance is tiny, which is possible for any of them.
         stored = fit.stored or not fits_in_memory(8 * count * prod(collection.sample_shape), fit.memory)
         coming = ComponentsToCome(count, np.dtype(np.float64), stored)
         scores = check_foreseen(collection, collection.frame, coming, makes_images=False, memory=request.memory)
-        compared = replace(problem_of_scores(collection.n_samples, count, 8), decode_bytes=reading_bytes())
-    search = None if has_graph else plan_neighbors(compared, search_request(request), collection.source)
     rows = block_rows(compared.sample_bytes, compared.chunk_samples, BLOCK) if search is None else search.read_rows
     block = {f"block of {rows} samples as read": 2 * rows * compared.sample_bytes} | decoding_items(compared, rows)
     if stored and not request.output:

@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -195,6 +195,8 @@ class OpenModel:
         Noun for the group in messages.
     memory : int
         Largest number of bytes of values to read into memory at once.
+    checked : dict
+        Arrays that were checked and can be read, by name.
     """
 
     path: str
@@ -203,15 +205,18 @@ class OpenModel:
     about: Mapping[str, Any]
     sort: Sort
     memory: int
+    checked: dict[str, Any] = field(default_factory=dict)
 
     def array(self, name: str) -> Any:
-        """Return an array by its name in the group, after checking that all chunks exist; None if there is none.
+        """Return an array by its name in the group, after checking once that all chunks exist; None if there is none.
 
         Raises
         ------
         ModelError
             If it is damaged, or encoded by a codec that is not allowed.
         """
+        if name in self.checked:
+            return self.checked[name]
         with self.naming_damage(name):
             array = self._stored(name)
         if array is None:
@@ -220,7 +225,8 @@ class OpenModel:
         absent = absent_chunk(array, os.path.join(self.path, name))
         if absent is not None:
             raise self.damaged(name, f"values are missing, {absent} is not there")
-        return bounded(array)
+        self.checked[name] = bounded(array)
+        return self.checked[name]
 
     def _stored(self, name: str) -> Any:
         """Return an array unchecked; `group.get` would wait for Zarr's event loop in another thread at each call."""
