@@ -16,17 +16,16 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import settings
-from resumed import unbroken_fits, write_collections
-from shell import not_drawn, pictures, succeeded
 from skips import failing_if_unlisted
 from threadpoolctl import threadpool_limits
 
+# The package, numpy and what needs them are imported in fixtures: the process that hands tests out needs none of them,
+# and workers start after it has read this file, three seconds later.
+
 # Tests run side by side, and threads of BLAS would wait for each other's cores. Processes that tests start are limited
 # too, as their bits are compared with ours, and forking needs a process without threads.
-threadpool_limits(1, user_api="blas")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 # Shells let what they start in the background ignore SIGINT, which tests send, and processes pass that on.
@@ -81,7 +80,11 @@ def pytest_sessionstart(session):
 
 
 def pytest_collection_finish():
-    """Leave modules and collected tests out of garbage collections, which would go through them hundreds of times."""
+    """Leave modules and collected tests out of garbage collections, which would go through them hundreds of times.
+
+    Libraries of BLAS that take no notice of the environment are loaded by now.
+    """
+    threadpool_limits(1, user_api="blas")
     gc.freeze()
     gc.enable()
 
@@ -107,6 +110,8 @@ def unsynced():
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
     """Folder with the collections that fits of `resumed.KINDS` are interrupted on."""
+    from resumed import write_collections
+
     folder = tmp_path_factory.mktemp("resumed")
     write_collections(folder)
     return folder
@@ -115,6 +120,8 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="session")
 def unbroken(files, tmp_path_factory):
     """Function that returns the bits and the events of an uninterrupted fit of a kind."""
+    from resumed import unbroken_fits
+
     return unbroken_fits(files, tmp_path_factory.mktemp("unbroken"))
 
 
@@ -134,6 +141,9 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def source(here):
+    import numpy as np
+    from shell import pictures
+
     np.save("images.npy", pictures())
     return "images.npy"
 
@@ -141,6 +151,9 @@ def source(here):
 @pytest.fixture(scope="session")
 def fitted_once(tmp_path_factory):
     """Folder with images and a model fitted to them."""
+    import numpy as np
+    from shell import pictures, succeeded
+
     folder = tmp_path_factory.mktemp("fitted")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -158,6 +171,8 @@ def model(fitted_once, source):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Leave out the drawing of reports, which takes most of their time."""
+    from shell import not_drawn
+
     monkeypatch.setattr("streampca.plot.report.page.drawn", not_drawn)
 
 

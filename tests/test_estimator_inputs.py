@@ -205,7 +205,7 @@ def cut_samples(draw):
     return x, [x[start : start + rows] for start in range(0, len(x), rows)]
 
 
-@pytest.mark.parametrize("examples", [50, pytest.param(500, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("examples", [20, pytest.param(500, marks=pytest.mark.campaign)])
 def test_batches_are_what_numpy_concatenates(examples):
     """Law: whatever a loader yields, the samples are those of `np.concatenate`, or they are refused with a remedy."""
 
@@ -234,7 +234,7 @@ def test_batches_are_what_numpy_concatenates(examples):
     law()
 
 
-@pytest.mark.parametrize("examples", [50, pytest.param(500, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("examples", [20, pytest.param(500, marks=pytest.mark.campaign)])
 def test_lists_of_batches_are_concatenated_tables_or_refused(examples):
     """Law: a list of tables is `np.concatenate` of them; one of arrays is refused, and its remedies are numpy's."""
 

@@ -146,6 +146,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_scene_of_another_place_is_refused_by_name(other):
     place, said = OTHERS[other]

@@ -280,6 +280,7 @@ def submit(tmp_path, monkeypatch):
     return start
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [None, 1])
 def test_a_requeued_job_of_an_array_goes_on_at_once(submit, restarts):
     first = submit(1, STUCK="1")

@@ -205,7 +205,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=settings.default.max_examples * 3 // 5)  # each takes several runs
+@settings(max_examples=settings.default.max_examples * 2 // 5)  # each takes several runs
 @given(case=st.sampled_from(CASES), ends=ends_at(BlockDone, Checkpoint))
 def test_an_output_resumes_wherever_it_was_ended(made, tmp_path_factory, case, ends):
     """However often it ended, bytes and errors are the same, recorded rows are not repeated, and nothing is left."""
