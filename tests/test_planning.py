@@ -20,11 +20,12 @@ from planned import PROBLEMS, layouts, plan_of, problem, remedy, unwrapped
 
 import streampca
 from streampca.errors import BudgetError, RequestError
-from streampca.events import Warned
+from streampca.events import Warned, silent
 from streampca.execution import LocalExecutor
 from streampca.fitting.identity import DECISIVE
 from streampca.fitting.methods import Job
 from streampca.fitting.methods.covariance import fit_covariance
+from streampca.fitting.methods.leading_pairs import TELLING, leading_pairs
 from streampca.planning import DENSE_FEATURES, Plan, dual, least_memory, make_plan, plan_application, randomized
 from streampca.planning.blocks import MOST_BLOCK, Span, blocks_of
 from streampca.planning.by_features import WORTH_CHANGING
@@ -487,6 +488,32 @@ def test_lanczos_gives_way_where_a_dense_solve_has_more_room(tmp_path):
     few = replace(planned, solver="lanczos", room=2, dense_room=80)
     found = fit_covariance(Job(collection, few, LocalExecutor()))
     assert found.explained_variance.sum() >= 0.5 * found.total_variance
+
+
+class Counted:
+    """Diagonal matrix in memory that counts products with it."""
+
+    def __init__(self, values):
+        self.values, self.size, self.trace, self.products = values, len(values), float(values.sum()), 0
+
+    def matrix(self):
+        return np.asfortranarray(np.diag(self.values))
+
+    def multiply(self, block):
+        self.products += 1
+        return self.values[:, None] * block
+
+
+@pytest.mark.parametrize(("ratio", "most"), [(0.7, 20), (0.9999, TELLING)], ids=["steep", "flat"])
+def test_lanczos_gives_way_once_what_is_left_takes_longer_than_a_dense_solve(ratio, most):
+    """A few steps tell; a spectrum that converges is solved by these steps alone."""
+    collection = streampca.open_collection(np.zeros((1000, 600)))
+    planned = make_plan(problem_of(collection), by_options.request(40, memory=256 * MIB))
+    matrix = Counted(ratio ** np.arange(600.0))
+    solution = leading_pairs(matrix, replace(planned, solver="lanczos", room=40, dense_room=40), silent)
+    assert matrix.products <= most
+    assert (solution.spectrum is None) == (ratio < 0.9)  # a dense solve finds all values
+    np.testing.assert_allclose(solution.values, matrix.values[:40], rtol=1e-9)
 
 
 @pytest.mark.parametrize("text", ["2.5", 2.5, 4096, "1048575", "1.5"])
