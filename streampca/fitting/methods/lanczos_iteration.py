@@ -5,8 +5,8 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
@@ -39,8 +39,10 @@ MOST_PASSES = 30  # default limit; spectra that need more are practically flat
 CERTIFIED_EVERY = 8  # narrow passes, of which one looks whether bounds meet a tolerance, which takes as long
 MOST_NARROW = 100  # times the predicted passes of narrow blocks, over sparse samples in memory, that are the limit
 TRACE = {"single": 1e-6, "double": 1e-12}  # relative rounding of the trace
-NEAR = 0.5  # largest relative residual from which bounds on variances are looked at ...
-HALF_STEP = 3  # ... and times `tol` from which those on residuals are: about what the last products can still gain
+NEAR = 0.5  # largest relative residual from which its square tells of variances
+# Times what is asked for from which bounds are looked at, which takes about half a pass: the last products can still
+# gain a third, but probes widen bounds as much (3000 x 2304, three spectra: of looks from 3 times on, one in ten met).
+HALF_STEP = 1.5
 TIGHTER = 10  # times that the residual aimed at becomes smaller where a solution is not certified as asked for
 STAGE = "lanczos"  # name of the checkpoint between passes
 
@@ -65,6 +67,7 @@ class RitzBounds(NamedTuple):
 
 
 A = TypeVar("A", ScatterBlock, GramBlock, SymmetricBlock)
+T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
@@ -88,6 +91,8 @@ class LanczosIteration(abc.ABC, Generic[A]):
     trace, scale : float
         Trace of the scaled operator, and the power of two that scales it to a trace of about 1, so that squares fit
         float64 for any data.
+    bounded : (int, int, object) or None
+        What `once` computed last: after so many passes, of so many pairs.
     """
 
     solver: Lanczos
@@ -99,10 +104,11 @@ class LanczosIteration(abc.ABC, Generic[A]):
     rounding: Float64 | None = None
     trace: float = 0.0
     scale: float = 0.0
+    bounded: tuple[int, int, Any] | None = field(default=None, repr=False)
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything as plain arrays; without `copy` the arrays in use."""
-        values = {name: value for name, value in vars(self).items() if name != "solver"}
+        values = {name: value for name, value in vars(self).items() if name not in ("solver", "bounded")}
         arrays = {**as_arrays(values, "iteration."), **as_arrays(self.solver.state(), "solver.")}
         return {name: array.copy() if copy else array for name, array in arrays.items()}
 
@@ -129,6 +135,12 @@ class LanczosIteration(abc.ABC, Generic[A]):
     def ranks(self) -> dict[str, float]:
         """Share of the first eigenvalue below which a pair has no direction, by precision."""
         return RANKS
+
+    def once(self, count: int, bound: Callable[[], T]) -> T:
+        """Return bounds on so many pairs, computed once after each pass: a solution that met them needs them again."""
+        if self.bounded is None or self.bounded[:2] != (self.passes, count):
+            self.bounded = self.passes, count, bound()
+        return cast("T", self.bounded[2])
 
     def checkpoint(self, job: Job) -> StageCheckpoint | None:
         """Return the checkpoint of the next pass, after saving the iteration that the pass belongs to."""
@@ -181,13 +193,15 @@ class LanczosIteration(abc.ABC, Generic[A]):
             return True
         if plan.sparse and self.passes % CERTIFIED_EVERY:
             return False
-        if wanted is None or solver.worst > NEAR:
-            return solver.worst <= (HALF_STEP * plan.request.tol if wanted is None else NEAR)
+        if wanted is None:
+            return solver.worst <= HALF_STEP * plan.request.tol
+        if solver.worst <= wanted or solver.worst > NEAR:
+            return solver.worst <= wanted
         values = solver.krylov.ritz[0]
         k = count_components(values, solver.total, solver.wanted) or len(values)
         after = float(values[k]) if k < len(values) else None
         bounds = value_bounds(values[:k], solver.residuals[:k], after, np.zeros(k))
-        return bool(np.all(bounds <= HALF_STEP**2 * wanted * values[:k]))
+        return bool(np.all(bounds <= HALF_STEP * wanted * values[:k]))
 
     @property
     def _tells_leading(self) -> bool:

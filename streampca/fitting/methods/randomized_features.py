@@ -132,7 +132,10 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
         return found.certificate.relative if plan.request.tol_variance is None else found.variance / solution.values
 
     def certified(self, solution: Solution, components: Array, seed: int) -> Certified:
-        """Bound the errors of pairs whose components are given as they are stored, (k, p)."""
+        """Bound the errors of pairs whose components are given as they are stored, (k, p), once after each pass."""
+        return self.once(len(solution.values), lambda: self._certified(solution, components, seed))
+
+    def _certified(self, solution: Solution, components: Array, seed: int) -> Certified:
         if self.products is None:
             raise AssertionError("no pass has found the mean")
         values, directions = solution.values, probe_directions(len(self.centre), seed, PROBES_OF_PASS)

@@ -87,6 +87,9 @@ class SampleIteration(LanczosIteration[GramBlock]):
 
     def certified(self, solution: Solution, seed: int) -> tuple[Certificate, float, Float64]:
         """Return residuals, a bound on the largest eigenvalue outside, and bounds on the eigenvalues' errors."""
+        return self.once(len(solution.values), lambda: self._certified(solution, seed))
+
+    def _certified(self, solution: Solution, seed: int) -> tuple[Certificate, float, Float64]:
         if self.products is None:
             raise AssertionError("no pass has measured anything")
         values, directions = solution.values, sample_directions(self.roots, seed)
