@@ -26,6 +26,7 @@ _ROWS = 2048
 _BYTES, _LEAST_BYTES, _PART = 16 * MIB, 256 * KIB, 64
 # Groups of rows with a state, and digested bytes of one in memory: each costs 15 us, twice in a fit.
 _GROUPS, _GROUP_BYTES = 16, 128 * KIB
+_AT_ONCE = 2 * MIB  # bytes of rows that are held at once, else those of a group
 # One in this many chunks is read of an object whose slices can need decoding.
 _CHUNKS = 128
 
@@ -102,14 +103,26 @@ def _steps_of(shape: tuple[int, ...], most: int) -> tuple[int, ...]:
 def _digests(array: Any, groups: list[Array], steps: tuple[int, ...]) -> Iterator[str]:
     """Yield a digest of each group of rows, whose values begin at another place in each row of the array."""
     start, places = 0, math.prod(steps)
-    for rows in groups:
-        hashed = hashlib.sha256()
-        for place in range(min(places, len(rows))):
+    item = np.dtype(array.dtype).itemsize * math.prod(
+        -(-length // step) for length, step in zip(array.shape[1:], steps, strict=True)
+    )
+    # Rows of several groups that begin at the same place are gathered at once: 150 small reads took 6 ms of a pass.
+    few = sum(map(len, groups)) * item <= _AT_ONCE
+    for batch in [groups] if few else [[rows] for rows in groups]:
+        together, first, read = np.concatenate(batch), 0, []
+        for place in range(min(places, len(together))):
             begins = np.unravel_index((start + place) % places, steps)
             part = tuple(slice(int(begin), None, step) for begin, step in zip(begins, steps, strict=True))
-            hashed.update(_values(array, rows[place::places], part).reshape(-1).view(np.uint8).data)
-        yield hashed.hexdigest()[:16]
-        start += len(rows)
+            values = _values(array, together[place::places], part)
+            read.append(values.reshape(len(values), -1).view(np.uint8))
+        for rows in batch:
+            hashed = hashlib.sha256()
+            for place in range(first, first + min(places, len(rows))):
+                count = -(-(first + len(rows) - place) // places)
+                hashed.update(read[place % places][place // places :][:count].data)
+            yield hashed.hexdigest()[:16]
+            first += len(rows)
+        start += len(together)
 
 
 def _values(array: Any, rows: Array, part: tuple[slice, ...]) -> Array:
