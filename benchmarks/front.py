@@ -11,6 +11,11 @@ variance against a reference in float64, the angle the sine of the largest angle
     python benchmarks/front.py --spectra decaying --shapes 3000x48 --components 50 --all
     python benchmarks/front.py --results front.json --figure front.svg  # tables and the figure of an earlier run
 
+All of it takes half an hour. Parts that were run one by one, each with its own --json, become one by --results:
+
+    python benchmarks/front.py --spectra textures --shapes 600x144 --components 50 --json part1.json
+    python benchmarks/front.py --results part1.json part2.json --json front.json --figure front.svg
+
 It ends with 1 if, between errors of 0.3 and 1e-8, a peer reaches an error in less than 1/1.1 of the time of our fastest
 setting that is at least as accurate, or in less than half of it where errors are larger. Peers that are not installed
 are named: `pip install fbpca scikit-learn-intelex` adds them.
@@ -143,6 +148,7 @@ SETTINGS: dict[str, Setting] = {
     **{f"streampca tol={tol:g}": _own(tol=tol) for tol in (0.3, 0.1, 1e-2, 1e-3)},
     **{f"streampca tol_variance={tol:g}": _own(tol_variance=tol) for tol in (0.3, 0.1, 1e-2, 1e-4, 1e-6)},
     **{f"streampca max_passes={passes}": _own(max_passes=passes) for passes in (1, 2, 3, 4)},
+    "streampca precision=double": _own(precision="double"),
     **{
         f"sklearn randomized n_iter={count}": Setting(
             "sklearn", False, partial(sklearn_pca, solver="randomized", iterations=count)
@@ -313,8 +319,14 @@ def heading(problem: dict[str, Any]) -> str:
     return f"{TITLES[problem['spectrum']]}, {n} x {side * side}, k = {problem['k']}"
 
 
+# Grey that is read on white and on black, without a background; text as text takes a third of the size, and without
+# random names equal results make equal files.
+STYLE = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), "#808080")
+STYLE |= {"svg.fonttype": "none", "svg.hashsalt": "streampca"}
+
+
 def figure(problems: list[dict[str, Any]], clock: str, path: Path) -> None:
-    """Draw error against time from the file, with the front of each package, for each spectrum and shape."""
+    """Draw the front of each package, errors against times from the file, for every spectrum and shape."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -322,33 +334,33 @@ def figure(problems: list[dict[str, Any]], clock: str, path: Path) -> None:
     problems = [problem for problem in problems if problem["k"] == most]
     spectra = list(dict.fromkeys(problem["spectrum"] for problem in problems))
     shapes = list(dict.fromkeys(tuple(problem["shape"]) for problem in problems))
-    drawn = Figure(figsize=(3.2 * len(shapes), 2.6 * len(spectra) + 0.7), layout="constrained")
-    grid = drawn.subplots(len(spectra), len(shapes), squeeze=False, sharey=True)
     packages = list(dict.fromkeys(setting.package for setting in SETTINGS.values()))
-    for problem in problems:
-        panel = grid[spectra.index(problem["spectrum"]), shapes.index(tuple(problem["shape"]))]
-        panel.set(xscale="log", yscale="log", ylim=(LEAST / 2, 1.5))
-        panel.set_title(heading(problem).rpartition(",")[0], fontsize="medium")
-        for number, package in enumerate(packages):
-            own = {name: point for name, point in problem["points"]["file"].items() if point["package"] == package}
-            draw_package(panel, own, clock, colour=f"C{number}", wide=package == "streampca")
-    for panel in grid[-1]:
-        panel.set_xlabel("seconds, loading included" if clock == "wall" else "CPU seconds, loading included")
-    for panel in grid[:, 0]:
-        panel.set_ylabel(f"largest error of {most} variances", fontsize="small")
-    drawn.legend(handles=grid[0, 0].get_lines()[1::2], labels=packages, loc="outside lower center", ncols=len(packages))
-    # Text as text takes a third of the size; without a date and random names, equal results make equal files.
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "streampca"}):
-        drawn.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    with rc_context(STYLE):
+        drawn = Figure(figsize=(3.2 * len(shapes), 2.4 * len(spectra) + 0.7), layout="constrained")
+        grid = drawn.subplots(len(spectra), len(shapes), squeeze=False, sharey=True)
+        for problem in problems:
+            panel = grid[spectra.index(problem["spectrum"]), shapes.index(tuple(problem["shape"]))]
+            panel.set(xscale="log", yscale="log", ylim=(LEAST / 2, 1.5))
+            panel.minorticks_off()
+            panel.set_title(heading(problem).rpartition(",")[0], fontsize="medium")
+            for number, package in enumerate(packages):
+                own = {name: point for name, point in problem["points"]["file"].items() if point["package"] == package}
+                draw_front(panel, own, clock, colour=f"C{number}", wide=package == "streampca")
+        for panel in grid[-1]:
+            panel.set_xlabel("seconds, loading included" if clock == "wall" else "CPU seconds, loading included")
+        for panel in grid[:, 0]:
+            panel.set_ylabel(f"largest error of {most} variances", fontsize="small")
+        lines = grid[0, 0].get_lines()
+        drawn.legend(handles=lines, labels=packages, loc="outside lower center", ncols=len(packages), frameon=False)
+        drawn.savefig(path, transparent=True, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def draw_package(panel: Any, points: Points, clock: str, *, colour: str, wide: bool) -> None:
-    """Draw the settings of a package as points, and those on its own front joined by a line."""
+def draw_front(panel: Any, points: Points, clock: str, *, colour: str, wide: bool) -> None:
+    """Draw the settings of a package that none of its own beats, joined by a line."""
     places = sorted((seconds_of(point, clock), accuracy(point)) for point in points.values())
     front = [place for number, place in enumerate(places) if all(place[1] < error for _, error in places[:number])]
-    panel.plot(*zip(*places, strict=True) if places else ((), ()), "o", color=colour, markersize=3, alpha=0.5)
     times, errors_of = zip(*front, strict=True) if front else ((), ())
-    panel.step(times, errors_of, "o-", where="post", color=colour, markersize=4, linewidth=2.5 if wide else 1)
+    panel.step(times, errors_of, "o-", where="post", color=colour, markersize=5 if wide else 3, linewidth=1 + wide)
 
 
 # -- the script
@@ -385,14 +397,15 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="print every setting, not the front alone")
     parser.add_argument("--directory", type=Path, help="keep the data here; by default a temporary folder")
     parser.add_argument("--json", type=Path, help="write the results there")
-    parser.add_argument("--results", type=Path, help="results of an earlier run, instead of measuring")
+    parser.add_argument("--results", type=Path, nargs="+", help="results of earlier runs, instead of measuring")
     parser.add_argument("--figure", type=Path, help="draw errors against times: .svg, .png or .pdf")
     args = parser.parse_args()
-    kept = None if args.results is None else json.loads(args.results.read_text(encoding="utf-8"))
-    about = kept["machine"] if kept else machine()  # before the rounds, whose load is not that of others
+    kept = [json.loads(path.read_text(encoding="utf-8")) for path in args.results or ()]
+    # Before the rounds, whose load is not that of others.
+    about = "; ".join(dict.fromkeys(results["machine"] for results in kept)) or machine()
     print(f"{about}; by {'the clock' if args.clock == 'wall' else 'CPU time'}", flush=True)
     problems, ahead = [], []
-    for problem in kept["problems"] if kept else measured(args):
+    for problem in [problem for results in kept for problem in results["problems"]] or measured(args):
         problems.append(problem)
         ahead.append(report(problem, args.clock, everything=args.all))
         sys.stdout.flush()
