@@ -234,12 +234,12 @@ def measure(path: Path, truth: Pairs, names: list[str], rounds: int, clock: str)
         except Exception as error:  # peers fail in their own ways, and the others are still of interest
             failures.append(f"{name}: failed, {type(error).__name__}: {error}".partition("\n")[0])
             return
-        error, angle = errors(found, truth)
+        error, angle = (float(f"{off:.3g}") for off in errors(found, truth))
         for source, each in times.items():
             new = {"package": setting.package, "seconds": [], "processor": [], "error": error, "angle": angle}
             point = points[source].setdefault(name, new)
-            point["seconds"].append(each.seconds)
-            point["processor"].append(each.processor)
+            point["seconds"].append(round(each.seconds, 4))
+            point["processor"].append(round(each.processor, 4))
 
     names = [name for name in names if data.shape[0] > data.shape[1] or not SETTINGS[name].solves_features]
     alternating(1, {name: partial(run, name) for name in names})
