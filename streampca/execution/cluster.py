@@ -38,6 +38,7 @@ LISTEN = 0.5  # most seconds to wait for a message before workers are looked up 
 MOST_BY_SCHEDULER = 64 * KIB  # larger values go to a worker, and from worker to worker
 PANEL = 128 * MIB  # most bytes of another worker's array that are read at a time; two are held
 TAKES = 5.0  # most seconds to wait until a worker that was there takes a value
+LOST = ("lost", "cancelled")  # states of a future whose value no worker has any more
 LEAST_PLANNED = 2  # workers that a plan is made for at least, as others can join
 
 
@@ -156,7 +157,9 @@ class _Fold(Generic[A]):
         self._listener: Listener = silent
         self._messages: queue.SimpleQueue[tuple[int, int] | str] = queue.SimpleQueue()
         self._numbers = count()
-        self._work: Future | None = None
+        self._work: Future | None = None  # the task and its merge, until workers have copies of their own
+        self._is_copied = False  # whether it is large
+        self._copies: dict[str, Future] = {}  # by worker
         self._reduction = Reduction(Tree(0, len(spans)))
         self._to_restore: list[Node] = []  # spans whose sums may be saved
         self._running: dict[str, Future] = {}  # by worker
@@ -184,6 +187,7 @@ class _Fold(Generic[A]):
                 self._client.cancel([*self._running.values(), *self._sums.values()], force=True)
             self._running.clear()
             self._sums.clear()
+            self._copies.clear()
             self._work = None
 
     def run(self) -> A:
@@ -250,24 +254,51 @@ class _Fold(Generic[A]):
 
     def _submitted(self, job: Addition, worker: str) -> Future:
         """Send a job to its worker, and to no other one."""
-        if self._work is None:
-            self._work = self._sent(packed((self._task, self._merge)))
-        options = {"workers": [worker], "allow_other_workers": False, "pure": False}
+        work, options = self._work_on(worker), self._only_on(worker)
         if job.span is None:
             left, right = (
                 self._sums[part] if self._reduction.held[part] == worker else PeerSum(self._sums[part].key, PANEL)
                 for part in job.inputs
             )
             key = f"{self._name}-merge-{job.result.first}-{job.result.last}-{next(self._numbers)}"
-            return self._client.submit(merge_states, self._work, left, right, key=key, **options)
+            return self._client.submit(merge_states, work, left, right, key=key, **options)
         before = None if job.left is None else self._sums[job.left]
         span, saved = self._spans[job.span], self._saved_within(job.span)
         start, state = (span.start, None) if saved is None else (saved.at, self._sent(packed(saved.state)))
         where, address = (start, span.stop), (self._name, job.span)
         key = f"{self._name}-span-{job.span}-{next(self._numbers)}"
-        return self._client.submit(
-            fold_span, self._work, before, state, where, self._ahead, address, key=key, **options
-        )
+        return self._client.submit(fold_span, work, before, state, where, self._ahead, address, key=key, **options)
+
+    def _only_on(self, worker: str) -> dict[str, Any]:
+        return {"workers": [worker], "allow_other_workers": False, "pure": False}
+
+    def _work_on(self, worker: str) -> Future:
+        """Return the task and its merge for the jobs of a worker, as the worker's own copy if they are large.
+
+        A scheduler's active memory manager drops replicas between jobs, of which there is a moment after each. A copy
+        by a name of its own is not a replica; it shares the memory of the one that was received.
+        """
+        if not self._copies or self._is_work_lost():
+            self._copies.clear()
+            if self._work is None or self._work.status in LOST:
+                work = packed((self._task, self._merge))
+                self._work, self._is_copied = self._sent(work), work.nbytes > MOST_BY_SCHEDULER
+        if not self._is_copied and self._work is not None:
+            return self._work
+        copy = self._copies.get(worker)
+        if copy is None or copy.status in LOST:
+            key = f"{self._name}-copy-{next(self._numbers)}"
+            copy = self._client.submit(identity, self._source(), key=key, **self._only_on(worker))
+            self._copies[worker] = copy
+        return copy
+
+    def _source(self) -> Future:
+        """Return a future of the task and its merge that a worker has."""
+        finished = (copy for copy in self._copies.values() if copy.status == "finished")
+        source = self._work if self._work is not None and self._work.status not in LOST else next(finished, None)
+        if source is None:
+            raise GoneError
+        return source
 
     def _sent(self, value: Packed) -> Future:
         """Send a value to workers: a small one by the scheduler, which sends it again when a worker is lost."""
@@ -324,6 +355,10 @@ class _Fold(Generic[A]):
         """Raise the error of a job, unless another worker can do it again."""
         if future.status == "cancelled" and self._is_work_lost():
             return self._send_work_again()
+        if future.status == "cancelled" and worker in self._copies and self._copies[worker].status in LOST:
+            del self._running[worker], self._copies[worker]  # the worker that it was copied from was lost
+            self._reduction.give_back(worker)
+            return {*self._workers.present()}
         error = future.exception() if future.status == "error" else None
         if not isinstance(error, UsedError):
             future.result()
@@ -335,12 +370,16 @@ class _Fold(Generic[A]):
 
     def _is_work_lost(self) -> bool:
         """Return whether the last worker that had the task is gone."""
-        return self._work is not None and self._work.status in ("lost", "cancelled")
+        if self._work is None and not self._copies:
+            return False
+        is_held = self._work is not None and self._work.status not in LOST
+        return not is_held and all(copy.status != "finished" for copy in self._copies.values())
 
     def _send_work_again(self) -> set[str]:
         """Take all jobs back, which depend on the lost task; return the workers that can do them."""
         self._work = None
-        self._client.cancel([*self._running.values()], force=True)
+        self._client.cancel([*self._running.values(), *self._copies.values()], force=True)
+        self._copies.clear()
         for worker in [*self._running]:
             del self._running[worker]
             self._reduction.give_back(worker)
@@ -475,6 +514,8 @@ class _Fold(Generic[A]):
         self._forget([part for part, future in self._sums.items() if future.status == "lost"])
         if self._is_work_lost():
             self._send_work_again()
+        if self._copies and all(copy.status == "finished" for copy in self._copies.values()):
+            self._work = None  # else dask would count its memory twice
         self._checkpointed.save_if_due(self._sums)
         present = self._workers.present()
         self._assign(present)
@@ -493,6 +534,7 @@ class _Fold(Generic[A]):
 
     def _lose(self, worker: str) -> None:
         """Note that a worker is gone: its job, and the sums that it held and no other worker has, are lost."""
+        self._copies.pop(worker, None)
         if (future := self._running.pop(worker, None)) is not None:
             self._client.cancel(future, force=True)
             job = self._reduction.give_back(worker)

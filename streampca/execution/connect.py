@@ -136,8 +136,6 @@ def _address_or_cluster(options: ClusterOptions, budget: int | None, stack: Exit
     kind = kind_of(options.cluster)
     if options.is_address:
         return options.cluster
-    # It drops the copies of what is sent to all workers, such as blocks of vectors, wherever no task waits for them.
-    stack.enter_context(dask.config.set({"distributed.scheduler.active-memory-manager.start": False}))
     if not options.dashboard:  # without a dashboard, schedulers and workers would still serve HTTP routes
         stack.enter_context(
             dask.config.set({f"distributed.{role}.http.routes": () for role in ("scheduler", "worker")})
