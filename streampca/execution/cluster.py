@@ -89,7 +89,9 @@ class DaskExecutor:
         """
         self._workers.check_versions()
 
-    def check(self, read: Callable[[], object], memory: int, listener: Listener) -> None:
+    def check(
+        self, read: Callable[[], object], memory: int, listener: Listener, *, packages: Sequence[str] = ()
+    ) -> None:
         """Refuse workers that cannot do the work; unsuitable workers that join later are not used, with a warning.
 
         Parameters
@@ -100,13 +102,15 @@ class DaskExecutor:
             Bytes that a plan needs of every worker.
         listener : callable
             Receiver of the warnings.
+        packages : sequence of str, optional
+            Packages that workers need beside those that every fit needs.
 
         Raises
         ------
         ClusterError
             If a worker lacks a package, the data, or memory; one line that names it.
         """
-        self._workers.check(read, memory, listener)
+        self._workers.check(read, memory, listener, packages)
 
     def fold(
         self,

@@ -153,7 +153,9 @@ class LocalExecutor:
     def __init__(self, *, stalled: float = STALLED) -> None:
         self._stalled = stalled
 
-    def check(self, read: Callable[[], object], memory: int, listener: Listener) -> None:
+    def check(
+        self, read: Callable[[], object], memory: int, listener: Listener, *, packages: Sequence[str] = ()
+    ) -> None:
         """Refuse nothing: what this process has, a plan knows."""
 
     def fold(

@@ -73,9 +73,11 @@ class Session:
 
     @contextmanager
     def resumable(
-        self, identity: Callable[[], Mapping[str, Any]], plan: Mapping[str, Any]
+        self, identity: Callable[[], Mapping[str, Any]], plan: Mapping[str, Any], **details: Any
     ) -> Iterator[CheckpointFolder | None]:
         """Open a checkpoint for the work inside, if there are any, and resume a run with this identity and plan.
+
+        Details, plain data, are in the `record` of the run that is resumed, as they were when it began.
 
         Raises
         ------
@@ -87,7 +89,7 @@ class Session:
         if saved is None:
             yield None
             return
-        saved.begin(plan)
+        saved.begin(plan, **details)
         with saved.running():
             yield saved
 

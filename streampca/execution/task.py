@@ -116,7 +116,9 @@ class Executor(Protocol):
     @property
     def cores(self) -> int | None: ...  # noqa: D102
 
-    def check(self, read: Callable[[], object], memory: int, listener: Listener) -> None:
+    def check(
+        self, read: Callable[[], object], memory: int, listener: Listener, *, packages: Sequence[str] = ()
+    ) -> None:
         """Refuse workers that cannot do the work, before it begins.
 
         Parameters
@@ -127,6 +129,8 @@ class Executor(Protocol):
             Bytes that the plan needs of each worker.
         listener : callable
             Receiver of warnings about unsuitable workers that join later.
+        packages : sequence of str, optional
+            Packages that workers need beside those that every fit needs.
         """
 
     def fold(

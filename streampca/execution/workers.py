@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
@@ -94,7 +94,7 @@ class Workers:
             return False
         return True
 
-    def check(self, read: Callable[[], object], memory: int, listener: Listener) -> None:
+    def check(self, read: Callable[[], object], memory: int, listener: Listener, packages: Sequence[str] = ()) -> None:
         """See `DaskExecutor.check`."""
         try:
             reading = packed(read)
@@ -108,7 +108,11 @@ class Workers:
             )
 
         def problems_of(workers: Mapping[str, Any]) -> Iterator[Problem]:
-            checks = (self._missing_packages, partial(_too_small, memory=memory), partial(self._cannot_read, reading))
+            checks = (
+                partial(self._missing_packages, packages=packages),
+                partial(_too_small, memory=memory),
+                partial(self._cannot_read, reading),
+            )
             for check in checks:
                 for addresses, message in check(workers):
                     yield addresses, message
@@ -240,11 +244,12 @@ class Workers:
     def _workers(self) -> dict[str, Any]:
         return _running(self._scheduler_info())
 
-    def _missing_packages(self, workers: Mapping[str, Any]) -> Iterator[Problem]:
+    def _missing_packages(self, workers: Mapping[str, Any], packages: Sequence[str] = ()) -> Iterator[Problem]:
         """Name the workers that lack a package, or have other versions of this one or of numpy."""
-        here, lacks = installed(PACKAGES), defaultdict[str, list[str]](list)
+        needed = (*PACKAGES, *packages)
+        here, lacks = installed(needed), defaultdict[str, list[str]](list)
         # `installed` goes by reference: another version of Python could not unpickle the function itself.
-        for address, there in self._client.run(installed, PACKAGES, workers=list(workers), on_error="return").items():
+        for address, there in self._client.run(installed, needed, workers=list(workers), on_error="return").items():
             if isinstance(there, OSError):
                 raise there
             if isinstance(there, Exception):  # its version has no such function, or lacks an import of this module
@@ -257,10 +262,10 @@ class Workers:
             ]
             if differences:
                 lacks[", ".join(differences)].append(address)
-        for packages, addresses in lacks.items():
+        for names, addresses in lacks.items():
             yield (
                 addresses,
-                f"{_names(addresses)} {'lack' if len(addresses) > 1 else 'lacks'} {packages}; install there what is "
+                f"{_names(addresses)} {'lack' if len(addresses) > 1 else 'lacks'} {names}; install there what is "
                 f"here: pip install 'streampca[cluster]=={__version__}' numpy=={here['numpy']}.",
             )
 

@@ -159,6 +159,7 @@ class EmbeddingRun:
                 self._landmark_graph,
                 kept,
                 self.opened.actions,
+                executor=self.session.executor,
             )
             embedding = embedded(job)
             recall = {name: graph.provenance[name] for name in ("recall",) if name in graph.provenance}
@@ -311,11 +312,12 @@ class EmbeddingRun:
         """Find the graph of all samples, or load that of a resumed run."""
         request = search_request(self.request)
         if checkpointing is None:
-            return graph_of(compared, request, listener=self.listener)
+            return graph_of(compared, request, executor=self.session.executor, listener=self.listener)
         path = os.path.join(folder, "graph.zarr")
         if not os.path.isdir(path):
             nested = replace(checkpointing, folder=f"{path}-checkpoint")
-            graph_of(compared, request, output=path, checkpoint=nested, listener=self.listener)
+            how: dict[str, Any] = {"executor": self.session.executor, "checkpoint": nested}
+            graph_of(compared, request, output=path, listener=self.listener, **how)
         return load_graph(path)
 
     def _landmark_graph(self, scores: Array) -> tuple[npt.NDArray[np.intp], NeighborGraph]:

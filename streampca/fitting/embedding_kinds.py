@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,9 @@ from ..arrays import Array, Float64
 from ..eigensolvers.sparse import FactorsTooLargeError
 from ..errors import DataError
 from ..events import BlockDone, Listener, PassStarted, Solving, Warned, reported
+from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import StageCheckpoint
+from ..execution.consecutive_rows import ConsecutiveRows
 from ..manifold.action_respecting import embed_with_actions
 from ..manifold.geodesics import geodesic_distances, landmarks_of
 from ..manifold.isomap import Scaling, residual_variances
@@ -23,6 +25,7 @@ from ..manifold.locally_linear import locally_linear_embedding
 from ..manifold.maximum_variance import Violations, edges_of, exact_remedy, unfold
 from ..manifold.neighbor_graph import NeighborGraph
 from ..manifold.placement import BarycentricPlacement
+from ..planning.blocks import Span, blocks_of, span_count, spans_of
 from ..planning.candidate_sizes import too_small
 from ..planning.embedding import MOST_LANDMARKS, SHOWN, SOURCES, CoordinatesPlan, least_landmarks
 from ..planning.request import Request
@@ -53,6 +56,8 @@ class EmbeddingJob:
         Labels of the actions between consecutive samples.
     weights : sparse array of shape (n, n), optional
         Affinities as input in place of scores and graph, which are then empty.
+    executor : Executor, optional
+        Executor that shares geodesic distances; by default this process computes them.
     """
 
     scores: Array
@@ -65,6 +70,7 @@ class EmbeddingJob:
     samples: npt.NDArray[np.intp]
     actions: Array | None = None
     weights: sp.csr_array | None = None
+    executor: Executor = field(default_factory=LocalExecutor)
 
     def affinities(self) -> sp.csr_array:
         """Return the affinities of samples: the input, or those of the graph."""
@@ -164,10 +170,13 @@ def isomap(job: EmbeddingJob) -> Embedded:
     def geodesics() -> dict[str, Array]:
         landmarks = landmarks_of(edges, count, request.options.landmark_choice, request.seed)
         dtype = np.float64 if count == n else np.float32
+        executor, spans = job.executor, spans_of(len(landmarks), span_count(job.executor.workers), SOURCES)
+        task = _Geodesics(edges, landmarks, np.dtype(dtype), max(span.size for span in spans))
+        # Workers are sent the graph: what they need is memory.
+        needed = next(phase.total for phase in job.plan.phases() if phase.name == "geodesics")
+        executor.check(int, needed, job.listener)
         with reported(job.listener, PassStarted("geodesic distances", 1, 1, len(landmarks), 0)):
-            distances = geodesic_distances(
-                edges, landmarks, dtype=dtype, progress=lambda count: job.listener(BlockDone(count, 0))
-            )
+            distances = executor.fold(task, spans, ConsecutiveRows.absorb, listener=job.listener)["distances"]
         return {"landmarks": landmarks, "distances": distances}
 
     arrays = job.saved("geodesics", geodesics)
@@ -196,6 +205,34 @@ def isomap(job: EmbeddingJob) -> Embedded:
     measured = {"n_landmarks": len(landmarks)}
     coordinates = np.pad(placed[:, :axes], ((0, 0), (0, max(0, axes - placed.shape[1]))))
     return Embedded(coordinates, scaling.eigenvalues, unknown, references, fields, measured)
+
+
+@dataclass(frozen=True)
+class _Geodesics:
+    """Measure geodesic distances from landmarks; see `streampca.execution.Task`. Spans count landmarks."""
+
+    edges: sp.csr_array
+    landmarks: npt.NDArray[np.intp]
+    dtype: np.dtype[Any]
+    longest: int  # landmarks of a span
+
+    def start(self) -> ConsecutiveRows:
+        return ConsecutiveRows({"distances": ((self.edges.shape[0],), self.dtype)}, self.longest)
+
+    def restore(self, state: dict[str, Array]) -> ConsecutiveRows:
+        return ConsecutiveRows.from_state(state)
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        return blocks_of(span, SOURCES)
+
+    def counts(self, block: Span) -> BlockDone:
+        return BlockDone(block.size, 0)
+
+    def fetch(self, block: Span) -> npt.NDArray[np.intp]:
+        return self.landmarks[slice(*block)]
+
+    def feed(self, accumulator: ConsecutiveRows, block: Span, fetched: npt.NDArray[np.intp]) -> None:
+        accumulator.put(block.start, distances=geodesic_distances(self.edges, fetched))
 
 
 def _columns(distances: Array, columns: npt.NDArray[np.intp]) -> Array:

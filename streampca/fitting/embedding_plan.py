@@ -157,4 +157,5 @@ def search_request(request: Request) -> NeighborsRequest:
         method="exact" if request.options.pca_components is None else "auto",
         random_state=request.seed,
         memory=request.memory,
+        workers=request.workers,
     )

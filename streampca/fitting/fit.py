@@ -219,7 +219,9 @@ def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> Mod
     if opened.request.model.uses_graph:
         from .embed import EmbeddingRun  # loads the manifolds, which other kinds do without
 
-        return EmbeddingRun(opened, current).carry_out()
+        with planning_for(current.executor):
+            limited = with_executor_limits(opened.request, current.executor, None)
+            return EmbeddingRun(replace(opened, request=limited), current).carry_out()
     collection, weights, target, states = opened.collection, opened.weights, opened.target, opened.collection.states()
     if unstorable := unstorable_coordinates(collection.coordinates, sample_dims(collection)):
         names = ", ".join(map(repr, unstorable))

@@ -1,16 +1,17 @@
 """`neighbors`: the graph of nearest neighbours of a collection's samples, computed within a budget and stored.
 
-Samples are read into memory once. Their neighbours are searched block by block, and a run that was killed resumes with
-the next block. If the graph has several components, a second search finds how many neighbours would connect it.
+Samples are read into memory once. Their neighbours are searched block by block, by this process or by workers, which
+are sent all samples; a run that was killed resumes with the next block. If the graph has several components, a second
+search finds how many neighbours would connect it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, Unpack
+from typing import Any, Generic, Protocol, Self, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +31,10 @@ from ..events import (
     reported,
     silent,
 )
-from ..execution import LocalExecutor
+from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpoint
+from ..execution.consecutive_rows import ConsecutiveRows
+from ..execution.executor import planning_for
 from ..execution.fold import one_span
 from ..execution.session import Session, run_session, session
 from ..execution.task import SampleBlocks
@@ -54,7 +57,7 @@ from ..planning.neighbors import (
 )
 from ..planning.neighbors import plan_neighbors as make_neighbors_plan
 from ..preprocessing import Preparation, Prepared
-from ..preprocessing.run_options import OF_FITS, SHARING, FitOptions, run_and_opening
+from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import check_apart, open_collection, paths_of
 from ..readers.collection import State, states_by_name, unchanged
@@ -139,7 +142,7 @@ def neighbors(
            [0],
            [1]], dtype=int32)
     """
-    run, opening = run_and_opening(neighbors, options, unused=(*SHARING, *OF_FITS))
+    run, opening = run_and_opening(neighbors, options, unused=OF_FITS)
     listener = or_logged(run.listener)
     check_listener(listener)
     request = _request(n_neighbors, method, ef_search, random_state, run)
@@ -202,7 +205,7 @@ def plan_neighbors(
 def _request(n_neighbors: int, method: str, ef_search: int, random_state: Any, run: Run) -> NeighborsRequest:
     """Return the checked request."""
     values = {"n_neighbors": n_neighbors, "method": method, "ef_search": ef_search, "random_state": random_state}
-    return make(NeighborsRequest, {**values, "memory": run.budget})
+    return make(NeighborsRequest, {**values, "memory": run.budget, "workers": run.workers or 1})
 
 
 def graph_of(
@@ -211,13 +214,13 @@ def graph_of(
     *,
     output: str | None = None,
     overwrite: bool = False,
+    executor: Executor | None = None,
     checkpoint: Checkpointing | None = None,
     listener: Listener = silent,
 ) -> NeighborGraph:
     """Plan and make the graph of an opened collection, and write it if there is an output; see `neighbors`."""
-    with session(
-        "neighbours", output=output, overwrite=overwrite, checkpointing=checkpoint, listener=listener
-    ) as current:
+    how: dict[str, Any] = {"executor": executor, "checkpointing": checkpoint, "listener": listener}
+    with session("neighbours", output=output, overwrite=overwrite, **how) as current:
         return graph_in(current, collection, request)
 
 
@@ -226,9 +229,16 @@ def graph_in(current: Session, collection: Prepared, request: NeighborsRequest) 
     output, checkpointing, overwrite = current.output, current.checkpointing, current.overwrite
     if output is not None:
         check_graph_output(output, overwrite=overwrite)
-    plan = make_neighbors_plan(problem_of(collection), request, collection.source)
+    executor = current.executor
+    limits: dict[str, Any] = {"memory": request.memory or executor.memory}
+    limits["workers"] = max(request.workers, executor.workers)
+    with planning_for(executor):
+        plan = make_neighbors_plan(problem_of(collection), replace(request, **limits), collection.source)
     if plan.method == "hnsw":
         load_faiss()  # refuses a missing package before samples are read
+    # Workers are sent the samples: what they need is memory, and the package of the search.
+    packages = ("faiss",) if plan.method == "hnsw" else ()
+    executor.check(int, plan.memory_estimate.total, current.listener, packages=packages)
     states = collection.states()
     current.listener(Planned(plan))
     edges = collection.n_samples * request.n_neighbors * EDGE_BYTES
@@ -236,7 +246,7 @@ def graph_in(current: Session, collection: Prepared, request: NeighborsRequest) 
     needed = {path: count for path, count in ((output, edges), (folder, 2 * edges)) if path is not None}
     check_free_spaces(needed, at_most=current.listener)
     identity = partial(_identity_of, collection, request, states)
-    with current.resumable(identity, plan.decisive()) as saved:
+    with current.resumable(identity, plan.decisive(), spans=[[*span] for span in plan.spans]) as saved:
         graph = GraphRun(collection, plan, states, saved, current).graph()
         if output is not None:
             save_graph(graph, output, overwrite=overwrite)
@@ -247,7 +257,7 @@ def _identity_of(collection: Prepared, request: NeighborsRequest, states: list[S
     """Return the facts that must be unchanged for an unfinished search to be resumed."""
     return {
         "work": "neighbors",
-        **{name: value for name, value in vars(request).items() if name != "memory"},
+        **{name: value for name, value in vars(request).items() if name not in ("memory", "workers")},
         **collection.preparation.to_json(),
         "source": collection.source,
         "number of samples": collection.n_samples,
@@ -281,15 +291,18 @@ class GraphRun:
         search = samples.search(plan.algorithm, plan.request.ef_search)
         search.build()
         stage = self.stage("neighbors")
-        rows = self.fold("neighbours", partial(_Rows, n, k), partial(_Rows.restored, n, k), samples, search, k, stage)
-        graph = NeighborGraph(rows.indices, rows.distances)
+        longest = max(span.size for span in self.spans)
+        new, restored = partial(_Rows.reserved, n, k, longest), partial(_Rows.from_state, most=longest)
+        rows = self.fold("neighbours", new, restored, samples, search, k, stage)
+        graph = NeighborGraph(rows["indices"], rows["distances"])
         recall = self.recall(graph, samples) if plan.method == "hnsw" else None
         labels, sizes = component_labels(graph)
         hand_back()
         connecting = None
         if len(sizes) > 1 and plan.reach > k:
             if stage is not None:
-                stage.save_if_due(0, 0, n, rows, now=True)  # the next search takes as long as this one
+                last = len(self.spans) - 1
+                stage.save_if_due(0, last, n, rows, now=True)  # the next search takes as long as this one
             crossings = self.fold(
                 "neighbours that connect the graph",
                 partial(Crossings, labels),
@@ -316,6 +329,12 @@ class GraphRun:
             "peak_bytes": meter.peak(),
         }
         return NeighborGraph(graph.indices, graph.distances, provenance)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Spans of samples whose neighbours are searched: those of the run that is resumed, or of the plan."""
+        recorded = None if self.saved is None else self.saved.record.get("spans")
+        return self.plan.spans if recorded is None else tuple(Span(*span) for span in recorded)
 
     def stage(self, name: str) -> StageCheckpoint | None:
         """Return the checkpoint of a search, if there is one."""
@@ -374,7 +393,8 @@ class GraphRun:
         n = self.collection.n_samples
         task = _Searching(new, restored, samples, search, k, self.plan.block_rows)
         with reported(self.listener, PassStarted(label, 1, 1, n, n * samples.row_bytes)):
-            return LocalExecutor().fold(task, [Span(0, n)], one_span, listener=self.listener, checkpoint=stage)
+            how: dict[str, Any] = {"listener": self.listener, "checkpoint": stage}
+            return self.session.executor.fold(task, self.spans, _absorb, **how)
 
     def recall(self, graph: NeighborGraph, samples: _Samples) -> dict[str, Any]:
         """Return the share of the true neighbours of random samples that a graph has, compared by distance."""
@@ -458,6 +478,9 @@ class _TakesNeighbors(Protocol):
     def update(self, start: int, indices: Ints, distances: Float64) -> None:
         """Absorb the neighbours of samples `start` onwards, (b, k), nearest first."""
 
+    def absorb(self, other: Self) -> None:
+        """Absorb the neighbours of the samples that follow."""
+
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return the whole state as plain arrays."""
 
@@ -465,29 +488,20 @@ class _TakesNeighbors(Protocol):
 T = TypeVar("T", bound=_TakesNeighbors)
 
 
-class _Rows:
+def _absorb(left: T, right: T) -> None:
+    left.absorb(right)
+
+
+class _Rows(ConsecutiveRows):
     """Accumulator of the rows of a graph, in order."""
 
-    def __init__(self, n: int, k: int) -> None:
-        self.indices = np.empty((n, k), np.int32 if n < 2**31 else np.int64)
-        self.distances = np.empty((n, k))
-        self._count = 0
+    @classmethod
+    def reserved(cls, n: int, k: int, most: int) -> _Rows:
+        """Return no rows of a graph of n samples and k neighbours, with memory for so many of a span."""
+        return cls({"indices": ((k,), np.int32 if n < 2**31 else np.int64), "distances": ((k,), np.float64)}, most)
 
     def update(self, start: int, indices: Ints, distances: Float64) -> None:
-        self._count = start + len(indices)
-        self.indices[start : self._count], self.distances[start : self._count] = indices, distances
-
-    def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Return the rows of the samples so far."""
-        rows: dict[str, Array] = {"indices": self.indices[: self._count], "distances": self.distances[: self._count]}
-        return {name: array.copy() for name, array in rows.items()} if copy else rows
-
-    @classmethod
-    def restored(cls, n: int, k: int, state: dict[str, Array]) -> _Rows:
-        """Return the rows with a saved state."""
-        new = cls(n, k)
-        new.update(0, state["indices"], state["distances"])
-        return new
+        self.put(start, indices=indices, distances=distances)
 
 
 @dataclass(frozen=True)

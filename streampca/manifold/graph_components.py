@@ -85,8 +85,14 @@ class Crossings:
         """Absorb the neighbours of samples `start` onwards, (b, k), nearest first."""
         labels, others = self._labels[start : start + len(indices)], self._labels[indices]
         row, column = np.nonzero(others != labels[:, None])
-        joined = np.sort(np.column_stack([labels[row], others[row, column]]), axis=1)
-        pairs, ranks = np.concatenate([self.pairs, joined]), np.concatenate([self.ranks, column + 1])
+        self._add(np.sort(np.column_stack([labels[row], others[row, column]]), axis=1), column + 1)
+
+    def absorb(self, other: Crossings) -> None:
+        """Absorb the crossings that another search has found."""
+        self._add(np.asarray(other.pairs), np.asarray(other.ranks))
+
+    def _add(self, pairs: Ints, ranks: Ints) -> None:
+        pairs, ranks = np.concatenate([self.pairs, pairs]), np.concatenate([self.ranks, ranks])
         # Sorted by pair and rank, the first of each run is the pair's smallest rank.
         order = np.lexsort((ranks, pairs[:, 1], pairs[:, 0]))
         pairs, ranks = pairs[order], ranks[order]
@@ -127,5 +133,5 @@ class Crossings:
     def from_state(cls, labels: Ints, state: dict[str, Array]) -> Crossings:
         """Return the crossings whose state this is."""
         new = cls(labels)
-        new.pairs, new.ranks = state["pairs"].copy(), state["ranks"].copy()
+        new.pairs, new.ranks = np.array(state["pairs"]), np.array(state["ranks"])
         return new

@@ -169,10 +169,16 @@ class _Products:
     def __init__(self, references: Array) -> None:
         from sklearn.neighbors import NearestNeighbors
 
-        self.threads = machine.cores()
         self._search = NearestNeighbors(algorithm="brute").fit(references)
-        self._dtype, self._all = references.dtype, len(references)
+        self._references, self._dtype, self._all = references, references.dtype, len(references)
         self._norm = max(_norms(references[at : at + 4096]).max() for at in range(0, len(references), 4096))
+
+    @property
+    def threads(self) -> int:
+        return machine.cores()
+
+    def __reduce__(self) -> Any:  # workers make it again, by the references that they have
+        return _Products, (self._references,)
 
     def find(self, rows: Float64, count: int) -> tuple[Ints, Float64]:
         multiplied = rows.astype(self._dtype)
@@ -191,7 +197,14 @@ class _Tree:
     """Search by a k-d tree (scipy)."""
 
     def __init__(self, references: Array) -> None:
-        self._tree, self._all, self.threads = cKDTree(references), len(references), machine.cores()
+        self._tree, self._references, self._all = cKDTree(references), references, len(references)
+
+    @property
+    def threads(self) -> int:
+        return machine.cores()
+
+    def __reduce__(self) -> Any:  # workers make it again, which takes little of the time of a search
+        return _Tree, (self._references,)
 
     def find(self, rows: Float64, count: int) -> tuple[Ints, Float64]:
         nearest = np.arange(1, count + 1)  # a list, as scipy drops the axis for k = 1
@@ -220,6 +233,13 @@ class _Hnsw:
         self._index.hnsw.efConstruction = EF_CONSTRUCTION
         with _threads(faiss, 1):
             self._index.add(np.ascontiguousarray(scaled, np.float32))
+
+    def __getstate__(self) -> dict[str, Any]:  # one thread makes the index, in the time of all searches by one
+        return {**vars(self), "_faiss": None, "_index": self._faiss.serialize_index(self._index)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        faiss = load_faiss()
+        vars(self).update(state, _faiss=faiss, _index=faiss.deserialize_index(state["_index"]))
 
     def find(self, rows: Float64, count: int) -> tuple[Ints, Float64]:
         parameters = self._faiss.SearchParametersHNSW(efSearch=max(self._ef_search, 2 * count))

@@ -154,6 +154,8 @@ class CoordinatesPlan(Sizes):
         edges, width = n * self.request.options.n_neighbors, 8 if landmarks == n else 4
         distances = {f"geodesic distances from {landmarks} samples, {landmarks} x {n}": width * landmarks * n}
         paths = {"graph in both directions, and paths": 40 * edges + (8 * SOURCES + 70) * n}
+        if self.request.workers > 1:
+            paths["distances that are put together"] = width * landmarks * n
         yield Phase.of("geodesics", held, distances, paths, runtime())
         kept[f"geodesic distances of {references} samples, {references} x {landmarks}"] = width * references * landmarks
         squares = {f"matrix of {landmarks} landmarks, and its eigenvectors": 5 * 8 * landmarks**2}

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import DataError, RequestError
 from ..kinds.neighbors import NeighborsDescription
 from ..units import MIB, counted, facts_as_text, format_bytes, format_seconds, format_shape
-from .blocks import MOST_BLOCK, block_rows
+from .blocks import MOST_BLOCK, Span, block_rows, span_count, spans_of
 from .candidate_sizes import Sizes, refusal, search, smallest_sizes
 from .memory import Phase, decoding_items, runtime
 from .request import Problem
@@ -48,9 +48,13 @@ HNSW_STEP, HNSW_FEATURE = 7e-6, 7e-8
 
 @dataclass(frozen=True)
 class NeighborsRequest(NeighborsDescription):
-    """Options of `streampca.neighbors`, with checked values, and the budget in bytes."""
+    """Options of `streampca.neighbors`, with checked values, the budget in bytes, and how many workers share the work.
+
+    The budget is that of each worker, and of the process that was started.
+    """
 
     memory: int | None = None
+    workers: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +99,12 @@ class NeighborsPlan(Sizes):
     @property
     def seconds(self) -> float:
         """Time that the search is predicted to take, and as long again where the graph has to be connected."""
-        return _core_seconds(self.problem, self.algorithm) / max(1, self.problem.machine.cores)
+        return _core_seconds(self.problem, self.algorithm) / (self.request.workers * max(1, self.problem.machine.cores))
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Spans of samples whose neighbours are looked for."""
+        return spans_of(self.problem.n_samples, span_count(self.request.workers), self.block_rows)
 
     @property
     def reach(self) -> int:
@@ -125,6 +134,8 @@ class NeighborsPlan(Sizes):
         if problem.n_features > LARGE:
             yield "", "a search among scores of fewer components is faster: see streampca fit and transform"
         seconds, cores = format_seconds(self.seconds), counted(problem.machine.cores, "core")
+        if self.request.workers > 1:
+            cores = f"{self.request.workers} workers of {cores}"
         yield "time", f"about {seconds} on {cores}, twice as long if the graph is not connected"
         estimate = self.memory_estimate
         yield "memory", f"{format_bytes(estimate.total)} planned, {format_bytes(self.memory)} allowed"
@@ -166,6 +177,8 @@ class NeighborsPlan(Sizes):
             else 0,
             **self._index_items(item),
         }
+        if self.request.workers > 1:  # in a worker, or in the process that was started, which has no block
+            items["rows of the graph that are put together"] = graph_bytes
         yield Phase.of("search", held, graph, items, runtime(cores, SEARCH_RUNTIME))
         facts = {"copy of the graph, and one turned round": 2 * graph_bytes, "components of samples": 48 * n}
         yield Phase.of("components", held, graph, facts, self._index_items(4), runtime())
