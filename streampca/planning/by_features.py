@@ -161,7 +161,14 @@ class SizesByFeatures(MethodSizes):
         # Components much smaller than the first are made in double precision, which the plan cannot know beforehand.
         tile = self.tiles_at_once * (n + 2 * k + 2 * PROBES) * self.product_features * 8
         items["centred tile of the samples, and of the components"] = tile
+        if self.request.workers > 1 and not self.stored:  # of a worker, or of the process that was started
+            items["rows of components that are put together"] = self.rows_bytes
         return Phase.of("components", items, self._components(), {"mean": 24 * self.problem.n_features}, self.runtime())
+
+    @property
+    def rows_bytes(self) -> int:
+        """Bytes of rows of components, one for each feature, with what bounds their errors."""
+        return self.problem.n_features * (self.itemsize * self.k + 8 * (2 * PROBES + 2))
 
     def last_phases(self) -> Iterator[Phase]:
         """Yield the memory after the last read: while components are completed, and those in memory are written.

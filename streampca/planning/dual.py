@@ -177,21 +177,26 @@ class DualSizes(SizesByFeatures):
 
     @property
     def shared_passes(self) -> float:
-        """The pass for the Gram matrix."""
-        return 1.0
+        """The pass for the Gram matrix, and that for components which are not written as they are computed."""
+        return 1.0 if self.stored else 2.0
 
     @property
     def alone(self) -> Work:
-        """The solve, and the components, for which samples are read again."""
+        """The solve, and components that are written as they are computed, for which samples are read again."""
         n, p = self.problem.n_samples, self.problem.n_features
+        if not self.stored:
+            return solve_work(n, self.solver)
         made = Work(centring=float(n) * p) + products(2.0 * n * p * self.k, self.precision)
         return self.reading(0)[0] + made + solve_work(n, self.solver)
 
     @property
     def sent(self) -> tuple[int, int]:
-        """No vectors; the Gram matrix, with products with probes."""
+        """No vectors; the Gram matrix, with products with probes, or as much as rows of components where they are more.
+
+        Rows of ranges are put together: over all levels of the tree, about twice as many as there are travel.
+        """
         n = self.problem.n_samples
-        return 0, 8 * n * (n + 2 * PROBES)
+        return 0, max(8 * n * (n + 2 * PROBES), 0 if self.stored else self.rows_bytes // 3)
 
     @cached_property
     def cost(self) -> Cost:

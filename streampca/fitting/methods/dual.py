@@ -9,9 +9,11 @@ Cost: n^2 p flops for the Gram matrix, 8/3 n^3 for a dense solve, 2 n p k for th
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -31,13 +33,14 @@ from .data_checks import warn_of_wrong_products
 from .dual_components import (
     PAIRS,
     KeptBasis,
+    ProjectedRows,
     RangesTask,
     WrittenBasis,
     orthonormal,
     polished,
     unfinished_components,
 )
-from .gram_pairs import Pairs, solved
+from .gram_pairs import Factors, Pairs, solved
 from .job import Decomposition, Job
 from .leading_pairs import next_value
 from .scratch_copy import scratch_copy
@@ -54,7 +57,8 @@ LOST = {
 GONE = "the components written before the run was stopped are missing or changed; they are computed again."
 
 STORAGE = 0.51 * float(np.finfo(np.float32).eps)  # length of what rounding a unit vector to float32 changes, at most
-COMPONENTS = "components"  # stage of the last pass, which computes components
+COMPONENTS = "components"  # stage of the last pass, which computes components ...
+PROJECTED = "projected"  # ... and of the rows of them that workers compute
 
 
 def fit_dual(job: Job) -> Decomposition:
@@ -160,6 +164,10 @@ class Reads:
         basis: KeptBasis | WrittenBasis
         if job.sink is None or not plan.stored:
             basis = KeptBasis(shape, pairs, seed)
+            if job.executor.workers > 1:
+                with self.reporting_pass("components", self.done + 1):
+                    self._project(factors, basis)
+                return basis
         else:
             out = job.sink(shape[0], pairs.dtype, unfinished)
             basis = WrittenBasis(shape, pairs, seed, out)
@@ -179,6 +187,23 @@ class Reads:
         with self.reporting_pass("components", self.done + 1):
             run(listener=job.listener)
         return basis
+
+    def _project(self, factors: Factors, basis: KeptBasis) -> None:
+        """Have workers project ranges of features, and add all to a basis in their order."""
+        job, width, positions = self._job, self._plan.block_features, [0]
+        parts = [list(blocks_of(span, width)) for span in self._plan.spans]
+        for part in parts:
+            positions.append(positions[-1] + len(part))
+        order, longest = tuple(chain.from_iterable(parts)), max(span.size for span in self._plan.spans)
+        task: Any = RangesTask(self.features, order, factors, self.threads, longest=longest)
+        if (checkpoint := job.checkpoint(PROJECTED)) is not None:
+            # Eigenvectors that are found again may have other signs: then what is saved is of no use.
+            checkpoint.number = zlib.crc32(factors.vectors.tobytes())
+        spans = [Span(*edges) for edges in pairwise(positions)]
+        rows: Any = job.executor.fold(task, spans, ProjectedRows.absorb, listener=job.listener, checkpoint=checkpoint)
+        for made in rows.ranges(task.tiles()):
+            basis.take(made)
+        hand_back()
 
     def reporting_pass(self, label: str, number: int) -> AbstractContextManager[None]:
         """Return a context that reports a pass; see `Job.reporting_pass`."""

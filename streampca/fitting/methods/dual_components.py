@@ -8,7 +8,7 @@ of this last pass holds the eigenpairs as well, so that a fit resumes without it
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from ...accumulators.products import Block, Products, products_on
 from ...arrays import Array, Float64, is_sparse
 from ...eigensolvers import Certificate, Sketch, extremes, larger
 from ...events import BlockDone
+from ...execution.consecutive_rows import ConsecutiveRows
 from ...execution.threads import map_in_threads
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
@@ -170,6 +171,32 @@ class DualBasis(abc.ABC):
         if not np.ndim(self._unrounded.products):
             return stored, None
         return stored, replace(self._unrounded, rounding=error).certificate(values, next_value=next_value)
+
+
+class ProjectedRows(ConsecutiveRows):
+    """Projected features, one after another, as workers hand them to the process that makes the basis of them."""
+
+    @classmethod
+    def reserved(cls, factors: Factors, most: int) -> ProjectedRows:
+        """Return no rows, with memory for so many features of a span."""
+        values = (factors.vectors.shape[1],), factors.dtype
+        measured = (PROBES,), np.float64
+        forms: dict[str, Any] = {"values": values, "products": measured, "rounding": measured}
+        return cls({**forms, "mean": ((), np.float64), "checked": ((), np.int64)}, most)
+
+    def take(self, made: FeatureRange) -> None:
+        """Add a finished range, which follows the others."""
+        checked = np.zeros(made.features.size, np.int64)
+        checked[0] = made.checked
+        rows = {"products": made.products, "rounding": made.rounding, "mean": made.mean, "checked": checked}
+        self.put(made.features.start, values=made.values.T, **rows)
+
+    def ranges(self, tiles: Iterable[Span]) -> Iterator[FeatureRange]:
+        """Yield the ranges again, by their features."""
+        for tile in tiles:
+            part = slice(*tile)
+            measured = (self["products"][part], self["rounding"][part], self["mean"][part])
+            yield FeatureRange(tile, self["values"][part].T, *measured, int(self["checked"][part][0]))
 
 
 class KeptBasis(DualBasis):
@@ -327,22 +354,25 @@ def unfinished_components(state: dict[str, Array]) -> UnfinishedComponents:
 class RangesTask:
     """Compute components from ranges with all samples, a tile of features at a time.
 
-    A block is a position in `order`, the sequence of ranges.
+    A block is a position in `order`, the sequence of ranges. Without a basis, what is computed are rows for one.
     """
 
     source: FeatureRanges
     order: tuple[Span, ...]
     factors: Factors
     threads: int
-    basis: DualBasis
+    basis: DualBasis | None = None
+    longest: int = 0  # features of a span, without a basis
     _free: list[Products[Any, Any]] = field(default_factory=list, repr=False)
 
-    def start(self) -> DualBasis:
-        """Return the basis without components."""
-        return self.basis
+    def start(self) -> DualBasis | ProjectedRows:
+        """Return the basis without components, or no rows."""
+        return ProjectedRows.reserved(self.factors, self.longest) if self.basis is None else self.basis
 
-    def restore(self, state: dict[str, Array]) -> DualBasis:
-        """Return the basis with the components of a state."""
+    def restore(self, state: dict[str, Array]) -> DualBasis | ProjectedRows:
+        """Return the basis with the components of a state, or its rows."""
+        if self.basis is None:
+            return ProjectedRows.from_state(state, self.longest)
         self.basis.restore(state)
         return self.basis
 
@@ -358,7 +388,15 @@ class RangesTask:
         """Read a range."""
         return self.source.read(self.order[block.start])
 
-    def feed(self, accumulator: DualBasis, block: Span, fetched: Array) -> None:
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_free": []}
+
+    def tiles(self) -> Iterator[Span]:
+        """Yield the tiles of all ranges, in order."""
+        for wide in self.order:
+            yield from blocks_of(wide, self.factors.tile)
+
+    def feed(self, accumulator: DualBasis | ProjectedRows, block: Span, fetched: Array) -> None:
         """Compute the components of a range."""
         wide, factors = self.order[block.start], self.factors
         while len(self._free) < self.threads:
