@@ -61,6 +61,8 @@ class Share:
         Model with the leading components that fit, in memory.
     block_rows, ahead : int
         Samples in memory at once, and blocks read ahead.
+    examining : int
+        Bytes that a process needs to examine samples.
     dots : int
         Number of samples that can be drawn as dots.
     together : int
@@ -76,6 +78,7 @@ class Share:
     model: ComponentsModel
     block_rows: int
     ahead: int
+    examining: int
     dots: int
     together: int
     images: int
@@ -106,7 +109,9 @@ def share_of(memory: int | str | None, model: ComponentsModel, collection: Prepa
     images = free // IMAGES_SHARE
     together = min(TOGETHER, images // _sample_bytes(collection))
     recodes = RECODED * DPI**2 * _inches(collection) <= free - images
-    return Share(leading(model, count), rows, plan.ahead, _dots(budget), together, images, _sheet(budget), recodes)
+    examining = plan.memory_estimate.total + DOT_BYTES * _dots(budget) + SHEET_COPIES * _sheet(budget)
+    reading = (rows, plan.ahead, examining)
+    return Share(leading(model, count), *reading, _dots(budget), together, images, _sheet(budget), recodes)
 
 
 def check_room(memory: int | str | None, collection: Prepared, model: ComponentsModel | None = None) -> int:

@@ -18,15 +18,15 @@ import numpy.typing as npt
 from ... import plot
 from ...arrays import Array, Float64
 from ...events import Listener, PassStarted, reported, silent
-from ...execution import LocalExecutor
+from ...execution import Executor, LocalExecutor
 from ...execution.checkpoint import StageCheckpoint
 from ...execution.decoded_chunks import keeping
-from ...execution.fold import one_span
+from ...execution.executor import planning_for
 from ...execution.task import SampleBlocks
 from ...models.components import ComponentsModel
 from ...models.subspace import Subspace
 from ...models.transform import applied
-from ...planning.blocks import Span, blocks_of
+from ...planning.blocks import Span, blocks_of, span_count, spans_of
 from ...preprocessing import Frame, Prepared
 from ...readers.collection import Collection, unchanged
 from ...readers.views.chosen import Places, compact
@@ -212,6 +212,8 @@ def survey(
     *,
     memory: int | str | None = None,
     examine: int | None = None,
+    executor: Executor | None = None,
+    workers: int | None = None,
     checkpoint: StageCheckpoint | None = None,
     listener: Listener = silent,
 ) -> Survey:
@@ -228,6 +230,10 @@ def survey(
     examine : int, optional
         Largest number of samples to examine, in runs of whole storage chunks spread over the collection; all by
         default.
+    executor : Executor, optional
+        Executor that shares the pass over the samples; by default this process makes it.
+    workers : int, optional
+        Number of workers that the pass is cut for, as by the run that is resumed; by default those of the executor.
     checkpoint : StageCheckpoint, optional
         Saves how far the pass over the samples is, and resumes it.
     listener : callable
@@ -247,9 +253,11 @@ def survey(
     runs = runs_spread(whole.n_samples, whole.chunks.samples, examine)
     raw = whole if runs[0].size == whole.n_samples else choose(whole, places_in(runs, whole.n_samples))
     # Budgets are by the whole collection, whose chunks decide the blocks.
-    share = share_of(memory, model, model.prepared(whole))
-    task = _Examining(share, share.model.prepared(raw), runs)
-    measured = task.fold(checkpoint, listener)
+    executor = executor or LocalExecutor()
+    with planning_for(executor):
+        share = share_of(memory or executor.memory, model, model.prepared(whole))
+    task = _Examining(share, share.model.prepared(raw), runs, workers or executor.workers)
+    measured = task.fold(executor, checkpoint, listener)
     places, values, axis = task.places, measured.values, sample_axis_of(raw)
     pinned, unusual = np.empty(0, np.intp), _unusual(share, raw, axis, measured.largest)
     if len(values) >= FEWEST and values.shape[1] >= 4:  # two scores, T2 and the error
@@ -332,6 +340,7 @@ class _Measured:
 
     def __init__(self, share: Share, frame: Frame, places: range, parts: npt.NDArray[np.intp]) -> None:
         self._places, self._parts, self._first = places, parts, min(SCORES, share.model.n_components)
+        self._seen = Span(0, 0)  # samples so far
         self.extremes = np.full((len(parts), 2, self._first), np.nan)
         self.values = np.empty((len(places), self._first + 2))
         self.largest = [np.empty((0, 3)), np.empty((0, 3))]
@@ -339,17 +348,37 @@ class _Measured:
 
     def update(self, block: Span, rows: Array, values: Float64) -> None:
         """Absorb a block of prepared samples, with their first scores, T2 and errors."""
-        step = self._places.step
-        kept = range(-(-block.start // step), -(-block.stop // step))
-        self.values[kept.start : kept.stop] = values[kept.start * step - block.start :: step]
+        step, kept = self._places.step, self._kept(block)
+        self._seen = Span(self._seen.start if self._seen.size else block.start, block.stop)
+        self.values[kept] = values[kept.start * step - block.start :: step]
         self._add_extremes(block, values[:, : self._first])
         measures = np.column_stack([values[:, self._first :], np.arange(*block)])
-        for column, ranked in enumerate(self.largest):
+        self._rank(measures, measures)
+        if self.thumbnails is not None:
+            self.thumbnails.add(block, rows)
+
+    def absorb(self, other: _Measured) -> None:
+        """Absorb what was measured of the samples that follow."""
+        kept = self._kept(other._seen)
+        self.values[kept] = other.values[kept]
+        for end, extreme in enumerate((np.fmin, np.fmax)):
+            extreme(self.extremes[:, end], other.extremes[:, end], out=self.extremes[:, end])
+        self._rank(*other.largest)
+        if self.thumbnails is not None and other.thumbnails is not None:
+            self.thumbnails.absorb(other.thumbnails, other._seen)
+        self._seen = Span(self._seen.start if self._seen.size else other._seen.start, other._seen.stop)
+
+    def _kept(self, samples: Span) -> slice:
+        """Return the places of consecutive samples among those whose values are kept."""
+        step = self._places.step
+        return slice(-(-samples.start // step), -(-samples.stop // step))
+
+    def _rank(self, *measured: Float64) -> None:
+        """Compare samples, measured by row, with the most unusual ones by T2 and by their errors."""
+        for column, (ranked, measures) in enumerate(zip(self.largest, measured, strict=True)):
             both = np.concatenate([ranked, measures])
             # Twice as many as are drawn, as both measures can select the same samples.
             self.largest[column] = both[np.argsort(-both[:, column], kind="stable")[: 2 * UNUSUAL]]
-        if self.thumbnails is not None:
-            self.thumbnails.add(block, rows)
 
     def _add_extremes(self, block: Span, scores: Float64) -> None:
         first, last = np.searchsorted(self._parts, [block.start, block.stop - 1], side="right") - 1
@@ -364,12 +393,12 @@ class _Measured:
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything as plain arrays."""
-        arrays = {"t2": self.largest[0], "spe": self.largest[1], **self._arrays()}
+        arrays = {"t2": self.largest[0], "spe": self.largest[1], "seen": np.array(self._seen), **self._arrays()}
         return {name: array.copy() for name, array in arrays.items()} if copy else arrays
 
     def restore(self, state: dict[str, Array]) -> None:
         """Take over a state."""
-        self.largest = [state["t2"].copy(), state["spe"].copy()]
+        self.largest, self._seen = [np.array(state["t2"]), np.array(state["spe"])], Span(*state["seen"].tolist())
         for name, array in self._arrays().items():
             array[...] = state[name]
 
@@ -381,6 +410,7 @@ class _Examining(SampleBlocks):
     share: Share
     collection: Prepared
     runs: Sequence[Span]
+    workers: int
 
     @property
     def places(self) -> range:
@@ -420,15 +450,18 @@ class _Examining(SampleBlocks):
         values = applied(function, fetched, self.collection.named, block.start, missing=subspace.missing)
         accumulator.update(block, fetched, values)
 
-    def fold(self, checkpoint: StageCheckpoint | None, listener: Listener) -> _Measured:
+    def fold(self, executor: Executor, checkpoint: StageCheckpoint | None, listener: Listener) -> _Measured:
         """Measure all samples; what is measured is saved in the end, as drawing takes its time."""
-        whole = Span(0, self.collection.n_samples)
-        started = PassStarted("samples for the report", 1, 1, whole.size, whole.size * self.collection.row_bytes)
-        how: Any = {"ahead": self.share.ahead, "listener": listener, "checkpoint": checkpoint}
-        with reported(listener, started), unchanged(self.collection):
-            measured = LocalExecutor().fold(self, [whole], one_span, **how)
+        collection, share = self.collection, self.share
+        whole = Span(0, collection.n_samples)
+        spans = spans_of(whole.stop, span_count(self.workers), share.block_rows)
+        started = PassStarted("samples for the report", 1, 1, whole.size, whole.size * collection.row_bytes)
+        executor.check(partial(collection.read, slice(0, 1)), share.examining, listener)
+        how: dict[str, Any] = {"ahead": share.ahead, "listener": listener, "checkpoint": checkpoint}
+        with reported(listener, started), unchanged(collection):
+            measured = executor.fold(self, spans, _Measured.absorb, **how)
         if checkpoint is not None:
-            checkpoint.save_if_due(0, 0, whole.stop, measured, now=True)
+            checkpoint.save_if_due(0, len(spans) - 1, whole.stop, measured, now=True)
         return measured
 
 

@@ -88,13 +88,23 @@ class Thumbnails:
 
     def add(self, block: Span, rows: Array) -> None:
         """Add the samples of a block of prepared ones that get a thumbnail."""
-        first = -(-block.start // self.positions.step)
-        for number in range(first, -(-block.stop // self.positions.step)):
+        for number in self._within(block):
             row = rows[self.positions[number] - block.start][None].astype(np.float64)  # masked pixels are NaN
             pictures = self.view.one(self._frame.images(row)[0])
             self._limits[number] = scale_of(self.view, pictures)
             self._samples[number] = self._as_tile(pictures, number)
             self._scores[number] = self._model.subspace.project(row)[0]
+
+    def absorb(self, other: Thumbnails, samples: Span) -> None:
+        """Absorb the pictures of consecutive samples that another collection of thumbnails has."""
+        numbers = self._within(samples)
+        for name, array in self.arrays.items():
+            array[numbers.start : numbers.stop] = other.arrays[name][numbers.start : numbers.stop]
+
+    def _within(self, samples: Span) -> range:
+        """Return the numbers of the thumbnails of consecutive samples."""
+        step = self.positions.step
+        return range(-(-samples.start // step), -(-samples.stop // step))
 
     def sheet(self) -> Sheet:
         """Return one image of all tiles, each sample above its reconstruction."""

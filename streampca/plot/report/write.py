@@ -24,7 +24,7 @@ from ...models.transform.resume import digest_of
 from ...planning.blocks import block_limit
 from ...planning.registry import OF_KERNEL
 from ...preprocessing import complete_samples
-from ...preprocessing.run_options import OF_FITS, SHARING, FitOptions, run_and_opening
+from ...preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
 from ...preprocessing.sizes_for_planning import this_machine
 from ...readers import (
     OpeningRecord,
@@ -92,7 +92,8 @@ def write_report(
         ``figure_format``: of the files of figures, "pdf" (the default), "svg" or "png". ``figure_width``: their width
         in mm, from 60 to 400; by default 90 for charts, the width of a column, and 180 for others. Unusual samples have
         at least 120.
-        ``memory``, ``overwrite``, ``checkpoint`` and ``listener``: see `streampca.Run`. Of components that do not fit
+        ``memory``, ``overwrite``, ``checkpoint``, ``workers``, ``cluster`` and ``listener``: see `streampca.Run`.
+        Workers share the pass over the samples. Of components that do not fit
         the leading ones are drawn, and the report says which. ``labels``, ``key``, ``select`` ...: see
         `open_collection`. Labels colour the samples.
 
@@ -121,15 +122,15 @@ def write_report(
     >>> streampca.write_report(model, "report.html", collection=digits[:50])
     ['report.html']
     """
-    run, opening = run_and_opening(write_report, options, unused=(*SHARING, *OF_FITS, "output"), own=FIGURE_OPTIONS)
-    memory, listener = run.memory, or_logged(run.listener)
+    run, opening = run_and_opening(write_report, options, unused=(*OF_FITS, "output"), own=FIGURE_OPTIONS)
+    listener = or_logged(run.listener)
     form = FigureForm(options.get("figure_format", "pdf"), options.get("figure_width"), data is not None)
     if examine is not None:
         whole_number(examine, "examine", least=1, example="20000, or --examine all (examine=None)")
     folders = [None if folder is None else expanded(folder) for folder in (figures, data)]
     places = ReportFiles(expanded(path), folders[0], form.kind, folders[1], run.overwrite)
     with run_session("report", run, places.path) as current, output_lock(places.figures), output_lock(places.data):
-        listener = current.listener
+        listener, memory = current.listener, run.budget or current.executor.memory
         places.check()
         fitted = model if isinstance(model, Model) else load_model(model, memory=memory)
         # A report must not overwrite its own sources.
@@ -143,14 +144,15 @@ def write_report(
             fitted,
             raw,
             places,
-            {"examine": examine, "figure_width": form.width, "memory": this_machine().budget(run.budget)[0]},
+            {"examine": examine, "figure_width": form.width, "memory": this_machine().budget(memory)[0]},
         )
-        with current.resumable(identity, {}) as saved:
+        with current.resumable(identity, {}, workers=current.executor.workers) as saved:
             survey_stage, drawing = (None if saved is None else saved.stage(name) for name in ("survey", "figures"))
             # Samples of an embedding need no survey: the model knows their positions.
             surveyed = None
             if raw is not None and not embeds:
                 how: dict[str, Any] = {"memory": memory, "examine": examine, "checkpoint": survey_stage}
+                how |= {"executor": current.executor, "workers": None if saved is None else saved.record["workers"]}
                 surveyed = survey(fitted.shown, raw, **how, listener=listener)
             form = form if places.figures is not None else replace(form, kind="")
             how = {"missing": missing, "form": form, "checkpoint": drawing}
