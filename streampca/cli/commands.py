@@ -295,6 +295,7 @@ def reconstruct(run: RunFile, quiet: bool, print_config: bool) -> None:
 @_opening
 @_preparing
 @_budget
+@_sharing
 @_saving
 @_plan
 @_writing
@@ -397,6 +398,7 @@ def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
 @option("output.figure_width", metavar="MM", help="Their width [default: 90 for charts, 180 for others].")
 @click.option("--data", type=PATH, metavar="FOLDER", help="Write the numbers behind each figure there, as CSV.")
 @_budget
+@_sharing
 @_saving
 @_overwriting
 @_reporting
@@ -495,6 +497,7 @@ def hsic(
 @_opening
 @_preparing
 @_budget
+@_sharing
 @_saving
 @_writing
 @takes_run

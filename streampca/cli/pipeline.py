@@ -436,13 +436,6 @@ class _Job:
         how = {"output": output, "overwrite": overwrite, "checkpoint": checkpoint, "listener": self.listener, **others}
         return self.run.how(**shared, **how)
 
-    def local_stage(self, path: str, **others: Any) -> Run:
-        """Return the `Run` of a graph or a report, which is made in this process, also if workers fit the model."""
-        alone = {**NOTHING_SHARED, **NOT_FITTED, "cluster": None}
-        checkpoint = checkpoint_beside(self.run, path)
-        how = {"overwrite": self.may_replace(path), "checkpoint": checkpoint, "listener": self.listener, **others}
-        return self.run.how(**{**alone, **how})
-
     def applying(self, output: str) -> dict[str, Any]:
         """Return the options of a model's methods that write an output."""
         options = {name: getattr(self.run.output, name) for name in ("whiten", "missing")}
@@ -525,7 +518,7 @@ def _write(job: _Job) -> None:
     if job.is_due("graph"):
         with job.writing("graph"):
             source, preparation = (job.raw, job.preparation) if outputs.scores is None else (outputs.scores, None)
-            stage = job.local_stage(str(outputs.graph), output=outputs.graph)
+            stage = replace(job.stage(outputs.graph), **NOT_FITTED)
             job.result.graph = streampca.neighbors(source, **vars(run.neighbors), preparation=preparation, run=stage)
 
 
@@ -553,5 +546,5 @@ def _apply(job: _Job, model: Model) -> None:
                 examine=output.examine,
                 figure_format=output.figure_format,
                 figure_width=output.figure_width,
-                run=job.local_stage(str(outputs.report), overwrite=True),
+                run=replace(job.stage(str(outputs.report)), output=None, overwrite=True, **NOT_FITTED),
             )

@@ -83,5 +83,6 @@ def plan_of(run: RunFile, **others: Any) -> Any:
 
 def plan_of_graph(run: RunFile) -> Any:
     """Plan the graph of a run's collection; reads headers only."""
-    options: dict[str, Any] = {**vars(run.neighbors), **opening_of(run.collection), "memory": run.run.memory}
+    options: dict[str, Any] = {**vars(run.neighbors), **opening_of(run.collection)}
+    options |= {"memory": run.run.memory, "workers": run.run.workers}
     return streampca.plan_neighbors(run.collection.source, preparation=preparation_of(run), **options)
