@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 
 import by_options
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -144,6 +145,14 @@ def bits(model):
     found = [np.asarray(getattr(model, name)).tobytes() for name in _ARRAYS]
     found += [] if model.preparation.mapped is None else [model.preparation.mapped.digest]
     return [*found, model.total_variance, model.n_samples, model.outside, model.provenance["passes"]]
+
+
+IN_STORE = "memory://saved/run"  # a folder of checkpoints in an object store
+
+
+def in_store():
+    """Return the paths of what is in the store."""
+    return fsspec.filesystem("memory").find("/saved")
 
 
 class Died(BaseException):

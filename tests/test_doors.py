@@ -328,7 +328,7 @@ def test_parameters_of_the_estimator_alone_are_not_dropped(folder, kind, name):
 @pytest.mark.parametrize(
     ("kind", "options", "said"),
     [
-        (None, {"checkpoint": 3}, "checkpoint = 3: give the path of a folder to save progress in, or None."),
+        (None, {"checkpoint": 3}, "checkpoint = 3: give the path or URL of a folder to save progress in, or None."),
         (streampca.Isomap(graph=5), {}, "graph = 5: give a NeighborGraph, the path of one that was stored, or None."),
         (None, {"memory": "5"}, "memory = '5': memory size '5' has no unit and would be less than 1 MiB; write 5GiB"),
         (None, {"worker_memory": "5 XB"}, "worker_memory = '5 XB': memory size '5 XB' is not understood"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from judged import of, warnings
-from resumed import KINDS, Died, bits, dying, ended, ends_at, number, run, source_of
+from resumed import IN_STORE, KINDS, Died, bits, dying, ended, ends_at, in_store, number, run, source_of
 from shell import python, typed
 from threadpoolctl import threadpool_limits
 
@@ -66,20 +67,27 @@ def test_these_fits_do_what_they_are_named_for(unbroken):
 
 
 @settings(max_examples=settings.default.max_examples * 3 // 5)  # each takes several fits
-@example(kind="weighted, in threads", ends=[(BlockDone, 0.4, "stops"), (BlockDone, 0.6, "dies")])
-@example(kind="screening", ends=[(BlockDone, 0.3, "dies"), (BlockDone, 0.8, "dies")])
-@given(kind=st.sampled_from(list(KINDS)), ends=ends_at(BlockDone, PassFinished, Converging, Checkpoint))
-def test_a_fit_resumes_wherever_it_ended(files, unbroken, tmp_path_factory, kind, ends):
-    """However often it ended, the answer has the same bits, and nothing is left behind."""
+@example(kind="weighted, in threads", ends=[(BlockDone, 0.4, "stops"), (BlockDone, 0.6, "dies")], store=None)
+@example(kind="screening", ends=[(BlockDone, 0.3, "dies"), (BlockDone, 0.8, "dies")], store=IN_STORE)
+@example(kind="dual scratch, stored", ends=[(BlockDone, 0.3, "dies"), (BlockDone, 0.8, "stops")], store=IN_STORE)
+@given(
+    kind=st.sampled_from(list(KINDS)),
+    ends=ends_at(BlockDone, PassFinished, Converging, Checkpoint),
+    store=st.sampled_from([None, IN_STORE]),
+)
+def test_a_fit_resumes_wherever_it_ended(files, unbroken, tmp_path_factory, kind, ends, store):
+    """However often it ended, the answer has the same bits, and nothing is left behind, also in an object store."""
     (expected, events), here = unbroken(kind), tmp_path_factory.mktemp("ends")
-    output, folder = here / "m.zarr", here / "kept"
+    output, folder = here / "m.zarr", store or here / "kept"
     again = partial(run, source_of(files, kind), kind, output, folder)
-    found, last = ended(again, events, output, folder, ends)
+    with contextlib.chdir(here):  # where scratch copies beside a URL are
+        found, last = ended(again, events, output, folder, ends)
     assert bits(found) == expected
     if kind.startswith("covariance"):
         assert sum(event.samples for event in of(BlockDone | Resumed, last)) == found.n_samples
     assert bits(load_model(str(output))) == expected
     assert os.listdir(here) == [output.name]
+    assert not in_store()
 
 
 CHILD = """

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import of
-from resumed import ended, ends_at
+from resumed import IN_STORE, ended, ends_at, in_store
 from shell import python
 
 import streampca
@@ -206,19 +206,20 @@ CASES = [
 
 
 @settings(max_examples=settings.default.max_examples * 2 // 5)  # each takes several runs
-@given(case=st.sampled_from(CASES), ends=ends_at(BlockDone, Checkpoint))
-def test_an_output_resumes_wherever_it_was_ended(made, tmp_path_factory, case, ends):
+@given(case=st.sampled_from(CASES), ends=ends_at(BlockDone, Checkpoint), folder=st.sampled_from(["ck", IN_STORE]))
+def test_an_output_resumes_wherever_it_was_ended(made, tmp_path_factory, case, ends, folder):
     """However often it ended, bytes and errors are the same, recorded rows are not repeated, and nothing is left."""
     what, output, plan = case
 
     def again(listener):
-        return write(what, output, plan, checkpoint=Checkpointing("ck", 0.0), listener=listener)
+        return write(what, output, plan, checkpoint=Checkpointing(folder, 0.0), listener=listener)
 
     with working(made, tmp_path_factory.mktemp("ends")):
         expected, whole, events = unbroken(*case)
-        found, last = ended(again, events, output, "ck", ends)
+        found, last = ended(again, events, output, folder, ends)
         assert content(output) == expected
         assert left() == [output]
+        assert not in_store()
     if what == "residuals":
         assert found.rmse == whole.rmse
     before = [event.samples for event in of(Resumed, last)] or [0]

@@ -15,9 +15,12 @@ import pytest
 import zarr
 from contract import WholeContract, everything, refused
 from PIL import Image
+from shell import python, succeeded
 
 import streampca
+from streampca import events
 from streampca.errors import ModelError, OutputError
+from streampca.execution.checkpoint import FOLDER
 from streampca.readers import open_collection
 
 REASON = "pip install 's3fs>=2024.12' 'moto[s3]' flask-cors"
@@ -223,23 +226,105 @@ def test_a_killed_run_leaves_the_old_scores_or_visibly_none(bucket, model, momen
     assert sorted(bucket.ls("box", refresh=True)) == ["box/m.zarr", "box/s.zarr", "box/x.npy"]
 
 
+# -- checkpoints
+
+
+@pytest.mark.parametrize(("features", "puts", "posts"), [(30, 1, 0), (1100, 2, 2)])
+def test_a_save_is_one_request_or_few_for_each_8_mebibytes(bucket, features, puts, posts):
+    """The older state is removed afterwards, and all in the end, by one request each."""
+    x, saves, requested = np.random.default_rng(0).random((1200, features), np.float32), [], []
+
+    def listener(event):
+        if isinstance(event, events.Checkpoint):
+            saves.append(bucket.find("box/ck", refresh=True))
+            requested.append(requests(under="/ck/scatter-0"))
+
+    how = {"checkpoint": "s3://box/ck", "checkpoint_every": 0.0, "memory": "128 MiB", "listener": listener}
+    requests(under="")
+    streampca.fit(x, streampca.PCA(2, method="covariance"), **how)
+    last = requests(under="/ck/")
+    assert [names[-1].partition("/ck/")[2] for names in saves] == [
+        f"scatter-0.{'ab'[at % 2]}" for at in range(len(saves))
+    ]
+    assert {len(names) for names in saves} == {3}, "lock, record and state"
+    assert {(found["PUT"], found["POST"]) for found in requested} == {(puts, posts)}
+    assert [found["DELETE"] for found in requested] == [0, *[1] * (len(saves) - 1)]
+    assert len(saves) > 1 or features == 30
+    assert last == {"GET": 3, "DELETE": 3}
+    assert bucket.find("box", refresh=True) == []
+
+
+KILLED_AT_A_SAVE = """
+import os, signal, sys
+from streampca.cli.commands import main
+from streampca.execution.checkpoint import CheckpointFolder
+
+saves, report = [], CheckpointFolder.report
+
+def reported(folder, position):
+    report(folder, position)
+    saves.append(position)
+    if len(saves) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+CheckpointFolder.report = reported
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_command_resumes_elsewhere_from_the_bucket(bucket, tmp_path, monkeypatch):
+    """From another folder, where nothing is: the checkpoint is beside the output."""
+    url = put(bucket, "x.npy", values((200, 6, 5)))
+    words = ("fit", url, "-k", "2", "--method", "randomized", "--checkpoint-every", "0", "-q", "-o")
+    succeeded(*words, "s3://box/whole.zarr", "--no-checkpoint")
+    killed = python(KILLED_AT_A_SAVE, *words, "s3://box/m.zarr")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    beside = {name.split("/")[1] for name in bucket.find("box", refresh=True)} - {"x.npy", "whole.zarr"}
+    assert beside == {f"m.zarr{FOLDER}", "m.zarr.streampca-lock"}
+    with pytest.raises(
+        OutputError, match=r"^s3://box/m.zarr.streampca-checkpoint holds an unfinished run with n_components"
+    ):
+        streampca.fit(
+            url, streampca.PCA(3, method="randomized"), output="s3://box/m.zarr", checkpoint=f"s3://box/m.zarr{FOLDER}"
+        )
+    monkeypatch.chdir(tmp_path)
+    requests(under="")
+    succeeded(*words, "s3://box/m.zarr")
+    assert {path for path in bucket.find("box", refresh=True) if "checkpoint" in path} == set()
+    whole, resumed = (streampca.load(f"s3://box/{name}.zarr") for name in ("whole", "m"))
+    np.testing.assert_array_equal(resumed.components, whole.components)
+    np.testing.assert_array_equal(resumed.explained_variance, whole.explained_variance)
+    assert os.listdir(tmp_path) == []
+
+
 def test_options_reach_workers_and_nothing_that_is_written(bucket, monkeypatch, caplog, tmp_path):
     """Credentials and address that are given in Python alone; the environment has others."""
     monkeypatch.chdir(tmp_path)
-    x, secret = values((2400, 40, 40)), "hush-hush-key"
+    x, secret = values((2400, 8, 8)), "hush-hush-key"
     url, address = put(bucket, "x.npy", x), os.environ["AWS_ENDPOINT_URL"]
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     s3fs.S3FileSystem.clear_instance_cache()
+    saved = set()
+
+    def listener(event):
+        assert secret not in repr(event)
+        if isinstance(event, events.Checkpoint):
+            names = bucket.find("box/ck", refresh=True)
+            saved.update(names)
+            assert not [name for name in names if secret.encode() in bucket.cat_file(name, start=0)]
+
     streampca.storage_options("s3://box", {"key": "somebody", "secret": secret, "endpoint_url": address})
     try:
         with caplog.at_level("DEBUG", "streampca"):
-            how = {"memory": "64 MiB", "checkpoint": "ck", "checkpoint_every": 0}
+            how = {"memory": "64 MiB", "checkpoint": "s3://box/ck", "checkpoint_every": 0, "listener": listener}
             model = streampca.fit(url, n_components=2, output="s3://box/m.zarr", **how)
             streampca.load("s3://box/m.zarr").write_scores(url, "s3://box/s.zarr", workers=2, **how)
         np.testing.assert_allclose(everything("s3://box/s.zarr"), model.transform(x), rtol=1e-6)
     finally:
         streampca.storage_options("s3://box", None)
         s3fs.S3FileSystem.clear_instance_cache()
+    assert {name.partition("/ck/")[2][:3] for name in saved} >= {"at-", "run", "sca", "sco"}
     assert secret not in caplog.text
     assert secret not in repr(model) + str(model.provenance)
     for name in bucket.find("box"):

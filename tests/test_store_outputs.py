@@ -25,12 +25,14 @@ from streampca.cli.run_record import Record
 from streampca.cli.terminal.tables import print_fit
 from streampca.errors import ModelError, OutputError, RequestError, SourceError
 from streampca.execution import packing
+from streampca.execution.checkpoint import FOLDER, CheckpointFolder
+from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.fitting.fit import scratch_name
 from streampca.planning.request import Request
 from streampca.storage import remote, store_locks
 from streampca.storage.free_space import check_free_space
 from streampca.storage.lock_holder import Holder
-from streampca.storage.locks import output_lock
+from streampca.storage.locks import checkpoint_lock, output_lock
 from streampca.storage.outputs import group_attribute, staged
 
 fsspec = pytest.importorskip("fsspec", reason="URLs are written with fsspec")
@@ -44,6 +46,10 @@ def fs():
     yield fs
     fs.store.clear()
     fs.pseudo_dirs[:] = [""]
+
+
+def ended(*_):
+    raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -122,9 +128,6 @@ def test_memory_is_of_one_process(fs, folder):
 
 def test_a_store_that_refuses_to_answer_holds_nothing_of_another_program(fs):
     MODEL.save("memory://a/m.zarr")
-
-    def refuses(*_, **__):
-        raise PermissionError("Forbidden")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fs, "cat_file", refuses)
@@ -315,6 +318,90 @@ def test_a_store_without_conditional_writes_is_named_once(fs, monkeypatch, caplo
     ]
 
 
+# -- checkpoints
+
+
+def refuses(*_, **__):
+    raise PermissionError("Forbidden")
+
+
+def test_an_object_takes_the_place_of_the_older_one(fs):
+    """One that was not sent whole, or is damaged, is passed over."""
+    file = CheckpointFile("memory://a/ck", "state")
+    for number in range(3):
+        file.save({"number": number}, {"x": np.arange(number)})
+        assert fs.find("/a") == [f"/a/ck/state.{'ab'[number % 2]}"]
+    broken = CheckpointFile("memory://a/ck", "state")
+    with pytest.raises(TypeError, match="holds references"):
+        broken.save({}, {"x": np.array([{}])})
+    about, arrays = CheckpointFile("memory://a/ck", "state").load()
+    np.testing.assert_array_equal(arrays["x"], [0, 1])
+    assert about == {"number": 2}
+    fs.pipe_file("/a/ck/state.a", bytes(fs.cat_file("/a/ck/state.a"))[:-1])
+    assert CheckpointFile("memory://a/ck", "state").load() is None
+
+
+def test_a_store_that_does_not_answer_may_hold_a_checkpoint(fs, monkeypatch):
+    """Another run does not take its place."""
+    CheckpointFile("memory://a/ck", "run").save({"identity": {}}, {})
+    monkeypatch.setattr(fs, "cat_file", refuses)
+    with pytest.raises(OutputError, match=r"^memory://a/ck/run.a cannot be read \(PermissionError: Forbidden\)"):
+        streampca.fit(X, n_components=2, checkpoint="memory://a/ck")
+
+
+def test_a_result_is_not_lost_where_its_checkpoint_cannot_be_removed(fs, monkeypatch):
+    remove, warned = fs.rm_file, []
+    monkeypatch.setattr(fs, "rm_file", lambda path: refuses() if path.endswith("run.a") else remove(path))
+    how = {"checkpoint": "memory://me:hush@a/ck", "checkpoint_every": 0.0, "listener": warned.append}
+    model = streampca.fit(X, n_components=2, **how)
+    np.testing.assert_array_equal(model.components, MODEL.components)
+    (said,) = {event.message for event in warned if isinstance(event, events.Warned)}
+    assert said.startswith("memory://***@a/ck/run.a cannot be written (PermissionError: Forbidden)")
+    assert said.endswith("The checkpoint in memory://***@a/ck is left there; remove it.")
+    assert {event.path for event in warned if isinstance(event, events.Checkpoint)} == {"memory://***@a/ck"}
+
+
+def test_a_folder_of_checkpoints_at_a_url_is_locked_and_apart_from_the_output(fs):
+    how = {"n_components": 2, "output": "memory://a/m.zarr"}
+    with checkpoint_lock("memory://a/ck"), pytest.raises(OutputError, match=r"^memory://a/ck is being written by"):
+        streampca.fit(X, checkpoint="memory://a/ck", **how)
+    for inside in ("memory://a/m.zarr", "memory:///a/b/../m.zarr/ck/"):
+        with pytest.raises(RequestError, match=r"checkpoint memory://.* is the output memory://a/m.zarr or lies in it"):
+            streampca.fit(X, checkpoint=inside, **how)
+
+
+def test_the_checkpoint_of_a_run_that_died_when_it_was_complete_is_removed(fs, monkeypatch):
+    url, clear = "memory://a/m.zarr", CheckpointFolder.clear
+    how = {"n_components": 2, "output": url, "checkpoint": url + FOLDER, "checkpoint_every": 0.0}
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointFolder, "clear", lambda folder: ended() if fs.exists("/a/m.zarr") else clear(folder))
+        with pytest.raises(KeyboardInterrupt):
+            streampca.fit(X, **how)
+    assert fs.exists("/a/m.zarr" + FOLDER)
+    with pytest.raises(OutputError, match="exists already"):
+        streampca.fit(X, **how)
+    assert fs.ls("/a", detail=False) == ["/a/m.zarr"]
+
+
+def test_an_embedding_resumes_from_a_store(fs, folder, monkeypatch):
+    """The components, scores and graph that it has made lie there, too."""
+    kind = streampca.Isomap(2, n_neighbors=8, pca_components=5)
+    expected, heard, how = streampca.fit(X, kind), [], {"checkpoint": "memory://a/ck", "checkpoint_every": 0.0}
+    with monkeypatch.context() as patch:
+        patch.setattr("streampca.fitting.embed.embedded", ended)
+        with pytest.raises(KeyboardInterrupt):
+            streampca.fit(X, kind, **how)
+    stages = {path.split("/")[4] for path in fs.find("/a/ck/stages.streampca-scratch")}
+    assert stages == {"graph.zarr", "pca.zarr", "scores.npy"}
+    resumed = streampca.fit(X, kind, listener=heard.append, **how)
+    assert not [event for event in heard if isinstance(event, events.BlockDone) and event.bytes], (
+        "nothing is read again"
+    )
+    np.testing.assert_array_equal(resumed.embedding, expected.embedding)
+    assert not fs.find("/a")
+    assert not os.listdir()
+
+
 # -- options
 
 
@@ -362,10 +449,6 @@ def run(folder):
         return execute(make_run({"collection": {"source": "x.npy"}, "apply": "m.zarr", "output": output}))
 
     return run
-
-
-def ended(*_):
-    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("name", ["s.npy", "s.zarr"])

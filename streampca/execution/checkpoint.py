@@ -1,7 +1,8 @@
 """`CheckpointFolder`: the progress of one run, saved at an interval and when the run is asked to stop.
 
-A folder holds one run: a record that identifies the work and its plan, and the partial results of its stages. Each is a
-`CheckpointFile`, of which one version is complete at any time, whenever the process dies.
+A folder, or prefix in an object store, holds one run: a record that identifies the work and its plan, and the partial
+results of its stages. Each is a `CheckpointFile`, of which one version is complete at any time, whenever the process
+dies.
 """
 
 from __future__ import annotations
@@ -19,10 +20,21 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ..arrays import Array
-from ..errors import RESUMABLE, ChangedError, ClusterLostError, DataError, ModelError, OutputError, Stopped, first_line
+from ..errors import (
+    RESUMABLE,
+    ChangedError,
+    ClusterLostError,
+    DataError,
+    ModelError,
+    OutputError,
+    Stopped,
+    first_line,
+    without_secrets,
+)
 from ..events import Checkpoint, Listener, Warned
 from ..kinds.run import Run
 from ..signals import stop_asked
+from ..storage import object_store
 from ..storage.disk import check_place, expanded, is_own, named_beside
 from ..storage.locks import checkpoint_lock
 from ..storage.outputs import SCRATCH, discard
@@ -50,7 +62,7 @@ class Checkpointing:
     Attributes
     ----------
     folder : str
-        Folder, created at the first save and removed when the run is complete.
+        Folder, created at the first save and removed when the run is complete, or URL of one.
     every : float
         Least seconds between saves; 0 saves after every block.
     require_same_bits : bool
@@ -63,7 +75,8 @@ class Checkpointing:
     require_same_bits: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", expanded(self.folder))
+        folder = expanded(self.folder)
+        object.__setattr__(self, "folder", folder.rstrip("/") if is_url(folder.rstrip("/")) else folder)
 
 
 def checkpointing_of(run: Run) -> Checkpointing | None:
@@ -126,6 +139,10 @@ class CheckpointFolder:
 
     Attributes
     ----------
+    folder : str
+        Folder or URL.
+    local_folder : str
+        Folder of this machine for scratch copies: `scratch_folder`, `folder`, or the current directory beside a URL.
     record : mapping
         Record by `begin` of the run that is resumed: ``plan``, ``scratch`` and details; empty for a new run.
     is_recorded : bool
@@ -146,11 +163,12 @@ class CheckpointFolder:
         scratch_folder: str | None = None,
         listener: Listener,
     ) -> None:
-        if os.path.lexists(options.folder) and not os.path.isdir(options.folder):
-            raise OutputError(f"checkpoint {options.folder} is not a folder; choose another.")
-        check_place(options.folder)
+        if not is_url(options.folder):
+            if os.path.lexists(options.folder) and not os.path.isdir(options.folder):
+                raise OutputError(f"checkpoint {options.folder} is not a folder; choose another.")
+            check_place(options.folder)
         self._options, self._listener, self.folder = options, listener, options.folder
-        self._scratch_folders = [os.path.abspath(path) for path in (options.folder, scratch_folder) if path is not None]
+        self.local_folder = scratch_folder or (os.getcwd() if is_url(options.folder) else options.folder)
         self._identity = json.loads(json.dumps(identity, default=lambda value: value.item()))
         self._file = CheckpointFile(options.folder, RECORD)
         self._stages: dict[str, StageCheckpoint] = {}
@@ -160,7 +178,7 @@ class CheckpointFolder:
         self._replaced: Mapping[str, Any] = {}
         self.is_recorded = saved is not None
         if saved is not None and (difference := first_difference(self.record.get("identity", {}), self._identity)):
-            problem = f"{self.folder} holds an unfinished run with {difference}"
+            problem = f"{self} holds an unfinished run with {difference}"
             if not overwrite and not self.record.get("refused"):
                 raise OutputError(
                     f"{problem}; run it with the same options and data to resume, or remove the folder to start again."
@@ -202,7 +220,7 @@ class CheckpointFolder:
         if difference := first_difference(self.record.get("plan", {}), plan):
             name, before, now = difference
             raise OutputError(
-                f"{self.folder} holds an unfinished run planned with {name} {before}, and on this machine it "
+                f"{self} holds an unfinished run planned with {name} {before}, and on this machine it "
                 f"is {now}; resume it where it was begun, or remove the folder to start again."
             )
         self._check_blas(blas)
@@ -210,7 +228,7 @@ class CheckpointFolder:
         record["blas"] = [*dict.fromkeys([*record.get("blas", ()), blas])]
         record["scratch"] = self.scratch or scratch
         # A link planted in place of the scratch copy could lead this run to write somewhere else.
-        if record["scratch"] is not None and not is_own(record["scratch"]):
+        if record["scratch"] is not None and not (is_url(record["scratch"]) or is_own(record["scratch"])):
             discard(record["scratch"])
         if record != self.record:
             self.record = record
@@ -221,13 +239,17 @@ class CheckpointFolder:
         others = [name for name in self.record.get("blas", ()) if name != blas]
         if not others:
             return
-        problem = f"{self.folder} was begun with {others[0]}, and this process has {blas}"
+        problem = f"{self} was begun with {others[0]}, and this process has {blas}"
         if self._options.require_same_bits:
             raise OutputError(
                 f"{problem}; resume it on the same kind of machine, with OPENBLAS_NUM_THREADS as it was, or without "
                 "--require-same-bits (require_same_bits=True)."
             )
         self._listener(Warned(f"{problem}: the result may differ in its last bits from that of an unbroken run."))
+
+    def __str__(self) -> str:
+        """Return the folder, for messages."""
+        return without_secrets(self.folder)
 
     @property
     def run(self) -> str | None:
@@ -237,7 +259,7 @@ class CheckpointFolder:
     @property
     def scratch(self) -> str | None:
         """Scratch copy or folder of the run; None if it lies outside the folders that this run writes scratch to."""
-        return _scratch_within(self._scratch_folders, self.record)
+        return _scratch_within((self.folder, self.local_folder), self.record)
 
     def refuse(self) -> None:
         """Keep the state of a run that is refused: the same work can resume it, and other work replaces it."""
@@ -267,16 +289,22 @@ class CheckpointFolder:
         except Stopped as error:
             if not self.is_recorded or error.exit_code == RESUMABLE:
                 raise
-            progress = f"progress up to the last checkpoint is saved in {self.folder}."
+            progress = f"progress up to the last checkpoint is saved in {self}."
             raise Stopped(f"{first_line(error)}; {progress}", resumable=True) from None
         self.clear()
 
     def clear(self) -> None:
         """Remove all files of the checkpoint, and the folder if it holds nothing else."""
-        for record in (self._replaced, self.record):
-            if (scratch := _scratch_within(self._scratch_folders, record)) is not None:
-                discard(scratch)
-        _clear(self.folder)
+        try:
+            for record in (self._replaced, self.record):
+                if (scratch := _scratch_within((self.folder, self.local_folder), record)) is not None:
+                    discard(scratch)
+            _clear(self.folder)
+        except OutputError as error:
+            if not is_url(self.folder):
+                raise
+            # The result is complete, or about to be made anew: no reason to lose it.
+            self._listener(Warned(f"{error} The checkpoint in {self} is left there; remove it."))
         self.is_recorded = False
 
     def save(self, saves: list[_Save], since: float, cost: float) -> float:
@@ -311,7 +339,7 @@ class CheckpointFolder:
         if count > MIB:  # of fewer bytes the time is mostly latency
             self._rate = count / max(now - began, 1e-3)
         if signal:
-            raise Stopped(f"stopped by {signal}; progress is saved in {self.folder}.", resumable=True)
+            raise Stopped(f"stopped by {signal}; progress is saved in {self}.", resumable=True)
         return now - began
 
     def _save(self, file: CheckpointFile, position: Mapping[str, Any], state: Mapping[str, Array]) -> None:
@@ -333,7 +361,7 @@ class CheckpointFolder:
 
     def report(self, position: Mapping[str, Any]) -> None:
         """Send the event of a save."""
-        self._listener(Checkpoint(self.folder, position["at"]))
+        self._listener(Checkpoint(str(self), position["at"]))
 
     def is_due(self, since: float, cost: float) -> bool:
         """Return whether to save: the run was asked to stop, or the last save is long enough ago for its cost."""
@@ -383,7 +411,7 @@ class StageCheckpoint:
     def load_any(self) -> SavedPartial | None:
         """Return the first saved partial of any spans, or None."""
         with suppress(FileNotFoundError):
-            names = [name for name in os.listdir(self._folder.folder) if FILE.fullmatch(name)]
+            names = [name for name in _listed(self._folder.folder) if FILE.fullmatch(name)]
             prefix = f"{self._name}-"
             for first in sorted({int(name[len(prefix) : -2]) for name in names if name.startswith(prefix)}):
                 if (saved := self.load(first)) is not None:
@@ -429,8 +457,12 @@ class StageCheckpoint:
 def _scratch_within(folders: Iterable[str], record: Mapping[str, Any]) -> str | None:
     """Return the scratch copy or folder that a record names; None if it does not lie directly in one of the folders."""
     folder, name = os.path.split(str(record.get("scratch") or ""))
-    is_own = os.path.abspath(folder) in map(os.path.abspath, folders) and SCRATCH_NAME.fullmatch(name)
+    is_own = _absolute(folder) in map(_absolute, folders) and SCRATCH_NAME.fullmatch(name)
     return os.path.join(folder, name) if is_own else None
+
+
+def _absolute(folder: str) -> str:
+    return folder if is_url(folder) else os.path.abspath(folder)
 
 
 def path_beside(output: str) -> str:
@@ -441,29 +473,51 @@ def path_beside(output: str) -> str:
 
 
 def folder_beside(output: str) -> str:
-    """Return the folder of checkpoints beside an output; of one at a URL, in the current directory."""
-    return path_beside(output) + FOLDER
+    """Return the folder of checkpoints beside an output, or its URL."""
+    return (output.rstrip("/") if is_url(output) else path_beside(output)) + FOLDER
 
 
 def clear_finished(output: str) -> None:
     """Remove the checkpoint beside a complete output that is newer: its run died before it removed it."""
     folder, path = folder_beside(output), output.rstrip("/")
+    is_newer = _is_newer_at_url if is_url(output) else _is_newer
     with suppress(FileNotFoundError, NotADirectoryError):
-        completed = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path).st_mtime_ns
-        if all(os.stat(os.path.join(folder, name)).st_mtime_ns <= completed for name in os.listdir(folder)):
+        if is_newer(path, folder):
             with suppress(OutputError), checkpoint_lock(folder):  # a process that has the lock removes it itself
                 saved = CheckpointFile(folder, RECORD).load()
-                if saved is not None and (scratch := _scratch_within((folder,), saved[0])) is not None:
+                folders = (folder, os.getcwd() if is_url(folder) else folder)
+                if saved is not None and (scratch := _scratch_within(folders, saved[0])) is not None:
                     discard(scratch)
                 _clear(folder)
+
+
+def _is_newer(path: str, folder: str) -> bool:
+    """Return whether an output was changed after all files of its checkpoint."""
+    completed = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path).st_mtime_ns
+    return all(os.stat(os.path.join(folder, name)).st_mtime_ns <= completed for name in os.listdir(folder))
+
+
+def _is_newer_at_url(url: str, folder: str) -> bool:
+    """Return whether an output was written after all objects of its checkpoint, if there are any."""
+    with suppress(OutputError):  # whoever writes there says what is the matter
+        if names := object_store.names_in(folder):
+            completed = object_store.written_at(url) or object_store.written_at(f"{url}/zarr.json")
+            times = [object_store.written_at(f"{folder}/{name}") for name in names]
+            return completed is not None and all(time is None or time <= completed for time in times)
+    return False
+
+
+def _listed(folder: str) -> list[str]:
+    return object_store.names_in(folder) if is_url(folder) else os.listdir(folder)
 
 
 def _clear(folder: str) -> None:
     """Remove the files of a checkpoint and nothing else, then the folder if it is empty."""
     with suppress(FileNotFoundError):
-        for name in os.listdir(folder):
+        for name in _listed(folder):
             path = os.path.join(folder, name)
-            if FILE.fullmatch(name) and os.path.isfile(path) and is_checkpoint_file(path):
-                os.remove(path)
+            if FILE.fullmatch(name) and (is_url(path) or os.path.isfile(path)) and is_checkpoint_file(path):
+                (object_store.remove_object if is_url(path) else os.remove)(path)
     with suppress(OSError):
-        os.rmdir(folder)
+        if not is_url(folder):
+            os.rmdir(folder)

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import RequestError
+from ..errors import RequestError, without_secrets
 from ..events import Finished, Listener, check_listener, logged, one_at_a_time, or_logged
 from ..kinds.run import Run
 from ..signals import stopping_on_signals
 from ..storage.locks import checkpoint_lock, output_lock
+from ..storage.remote import is_url, place
 from .checkpoint import CheckpointFolder, Checkpointing, checkpointing_of, clear_finished
 from .executor import LocalExecutor, cluster_of, executing
 from .task import Executor
@@ -52,6 +53,12 @@ class Session:
     checkpointing: Checkpointing | None
     listener: Listener
     began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def checkpoint_disk(self) -> str | None:
+        """Folder of checkpoints on a disk of this machine; None if none are saved, or at a URL."""
+        folder = None if self.checkpointing is None else self.checkpointing.folder
+        return None if folder is None or is_url(folder) else folder
 
     @property
     def seconds(self) -> float:
@@ -115,8 +122,9 @@ def session(
     """
     check_listener(listener)
     folder = None if checkpointing is None else checkpointing.folder
-    if folder and output and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(output)):
-        raise RequestError(f"checkpoint {folder} is the output {output} or lies in it; choose a folder beside it.")
+    if folder and output and Path(_place(folder)).is_relative_to(_place(output)):
+        subject = without_secrets(f"checkpoint {folder} is the output {output}")
+        raise RequestError(f"{subject} or lies in it; choose a folder beside it.")
     if output is not None:
         clear_finished(output)
     with stopping_on_signals(), output_lock(output), checkpoint_lock(folder):
@@ -124,6 +132,11 @@ def session(
         yield current
     if name:
         current.listener(Finished(name, current.seconds))
+
+
+def _place(path: str) -> str:
+    """Return one text for all names of a path or URL."""
+    return place(path) if is_url(path) else os.path.realpath(path)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from ..planning.blocks import Span
 from ..signals import stop_asked
 from .checkpoint import PATIENCE, RemoteSave
 from .checkpoint_file import CheckpointFile
+from .packing import packed
 from .peer_sums import GoneError
 from .reduction import Node
 from .task import A, Checkpointer, RemoteSum
@@ -158,7 +159,7 @@ class SumsCheckpoint(Generic[A]):
             return False
 
         async def written() -> Any:
-            return (await self._client.run(write_sum, future.key, save, workers=[worker]))[worker]
+            return (await self._client.run(write_sum, future.key, packed(save), workers=[worker]))[worker]
 
         call = asyncio.run_coroutine_threadsafe(written(), self._client.loop.asyncio_loop)
         self._writing[part] = _Writing(call, worker, future, note, time.monotonic())

@@ -127,7 +127,7 @@ def _used_if_gone(*names: str) -> Iterator[None]:
         raise UsedError(" ".join(names)) from None
 
 
-async def write_sum(key: str, save: RemoteSave, dask_worker: Worker) -> CheckpointFile | bool:
+async def write_sum(key: str, save: Packed, dask_worker: Worker) -> CheckpointFile | bool:
     """Save a sum that a worker holds, while its threads work; dask passes the worker.
 
     Returns
@@ -138,9 +138,10 @@ async def write_sum(key: str, save: RemoteSave, dask_worker: Worker) -> Checkpoi
     return await asyncio.to_thread(_written, dask_worker.data.get(key), save, lambda: key in dask_worker.data)
 
 
-def _written(state: State | None, save: RemoteSave, is_wanted: Callable[[], bool]) -> CheckpointFile | bool:
+def _written(state: State | None, save: Packed, is_wanted: Callable[[], bool]) -> CheckpointFile | bool:
     with _ONE_WRITTEN:  # which other writes can have held until the fold, which drops its sums, was over
-        return (save.write(state) or False) if state and is_wanted() else True
+        remote: RemoteSave = unpacked(save)
+        return (remote.write(state) or False) if state and is_wanted() else True
 
 
 def is_whole(key: str, dask_worker: Worker) -> bool:

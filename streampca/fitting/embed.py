@@ -44,7 +44,8 @@ from ..preprocessing.sizes_for_planning import problem_of_scores
 from ..readers import open_collection
 from ..readers.collection import digest, states_by_name, unchanged
 from ..storage.free_space import check_free_spaces
-from ..storage.outputs import SCRATCH, discard
+from ..storage.outputs import SCRATCH, discard, is_present, recover
+from ..storage.remote import is_url
 from ..units import MIB, counted
 from .build_model import data_of, model_of, versions
 from .embedding_kinds import Embedded, EmbeddingJob, embedded
@@ -102,6 +103,12 @@ def _empty_folder(folder: str) -> Iterator[str]:
         yield folder
     finally:
         discard(folder)
+
+
+def _is_finished(path: str) -> bool:
+    """Return whether an earlier run has written the output of a stage, in a folder or at a URL."""
+    recover(path)
+    return is_present(path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,14 +183,12 @@ class EmbeddingRun:
         """Warn if the model, or the stages in the folder of the checkpoint, may not fit the disk."""
         n, scores = self.collection.n_samples, self.plan.n_components or self.collection.n_features
         distances = plan.n_landmarks if self.request.kind == "isomap" else 0
-        needed, checkpointing = {}, self.session.checkpointing
+        needed, folder = {}, self.session.checkpoint_disk
         if self.session.output is not None:
             needed[self.session.output] = 8 * (n * self.request.options.axes + plan.n_references * (scores + distances))
-        if checkpointing is not None:
+        if folder is not None:
             graph = EDGE_BYTES * self.request.options.n_neighbors
-            needed[checkpointing.folder] = n * (
-                8 * scores + graph + 2 * 8 * distances
-            )  # the last two states of the distances
+            needed[folder] = n * (8 * scores + graph + 2 * 8 * distances)  # the last two states of the distances
         check_free_spaces(needed, at_most=self.listener)
 
     @cached_property
@@ -225,7 +230,8 @@ class EmbeddingRun:
         assert saved is not None  # noqa: S101 - the session has checkpoints
         folder = os.path.join(saved.folder, STAGES)
         saved.begin(self.plan.decisive(), scratch=folder)
-        os.makedirs(folder, exist_ok=True)
+        if not is_url(folder):
+            os.makedirs(folder, exist_ok=True)
         with saved.running():
             yield folder, saved
 
@@ -234,7 +240,7 @@ class EmbeddingRun:
         if not self.plan.n_components:
             return self.collection
         path = os.path.join(folder, SCORES_FILE)
-        if not os.path.exists(path):
+        if not _is_finished(path):
             self._components(folder, checkpointing).write_scores(
                 self.collection.raw,
                 path,
@@ -298,7 +304,7 @@ class EmbeddingRun:
     def _components(self, folder: str, checkpointing: Checkpointing | None) -> PCAModel:
         """Fit the principal components, or load those of a resumed run."""
         path = os.path.join(folder, "pca.zarr")
-        if not os.path.isdir(path):
+        if not _is_finished(path):
             fit_collection(
                 Opened(self.collection, components_request(self.request, self.plan.n_components)),
                 output=ModelOutput(path),
@@ -314,7 +320,7 @@ class EmbeddingRun:
         if checkpointing is None:
             return graph_of(compared, request, executor=self.session.executor, listener=self.listener)
         path = os.path.join(folder, "graph.zarr")
-        if not os.path.isdir(path):
+        if not _is_finished(path):
             nested = replace(checkpointing, folder=f"{path}-checkpoint")
             how: dict[str, Any] = {"executor": self.session.executor, "checkpoint": nested}
             graph_of(compared, request, output=path, listener=self.listener, **how)
@@ -361,7 +367,7 @@ class EmbeddingRun:
             )
         if saved is not None and self.opened.graph is None:
             saved.refuse()
-            remedy += f", and goes on from the graph in {saved.folder}"
+            remedy += f", and goes on from the graph in {saved}"
         raise DataError(
             f"the graph of {graph.n_neighbors} neighbours of {self.collection.source} is {sentence}; {remedy}."
         )

@@ -269,12 +269,11 @@ def _planned(
     executor.check(partial(collection.read, slice(0, 1)), plan.memory_estimate.total, current.listener)
     scratch = scratch_name(request, current.output)
     current.listener(Planned(plan, plan.assumed))
-    folder = None if checkpoint is None else checkpoint.folder
     # A run that is resumed has already written some of it.
-    if (current.output or folder) and (checkpoint is None or not checkpoint.record):
-        warn_of_disk(plan, current.output, folder, current.listener, part=part)
+    if (current.output or checkpoint) and (checkpoint is None or not checkpoint.record):
+        warn_of_disk(plan, current.output, current.checkpoint_disk, current.listener, part=part)
     if checkpoint is not None:
-        copy = resumable_scratch_name(request, checkpoint) if plan.schedule == "scratch" else None
+        copy = resumable_scratch_name(checkpoint) if plan.schedule == "scratch" else None
         checkpoint.begin(decisive_fields(plan), scratch=copy, **limits_of(plan))
         scratch = checkpoint.scratch
     return plan, checkpoint, scratch
@@ -321,6 +320,6 @@ def scratch_name(request: Request, output: str | None) -> str | None:
     return os.path.join(request.scratch, f"streampca{SCRATCH}")
 
 
-def resumable_scratch_name(request: Request, checkpoint: CheckpointFolder) -> str:
+def resumable_scratch_name(checkpoint: CheckpointFolder) -> str:
     """Return a unique path of a scratch copy that outlives the process."""
-    return os.path.join(request.scratch or checkpoint.folder, f"{uuid.uuid4().hex[:12]}{SCRATCH}")
+    return os.path.join(checkpoint.local_folder, f"{uuid.uuid4().hex[:12]}{SCRATCH}")

@@ -141,8 +141,7 @@ def merge(
         request = replace(request, memory=run.budget, output=path is not None, scratch=None)
         plan = _plan(pieces, problem, request)
         current.listener(Planned(plan))
-        folder = None if current.checkpointing is None else current.checkpointing.folder
-        warn_of_disk(plan, path, folder, current.listener)
+        warn_of_disk(plan, path, current.checkpoint_disk, current.listener)
         meter, identity = PeakMeter(), partial(_identity_of, pieces, plan.request, path)
         with current.resumable(identity, decisive_fields(plan)) as saved:
             checkpoint = None if saved is None else saved.stage("parts")

@@ -226,7 +226,7 @@ def graph_of(
 
 def graph_in(current: Session, collection: Prepared, request: NeighborsRequest) -> NeighborGraph:
     """Plan and make a graph within a session; see `neighbors`."""
-    output, checkpointing, overwrite = current.output, current.checkpointing, current.overwrite
+    output, overwrite = current.output, current.overwrite
     if output is not None:
         check_graph_output(output, overwrite=overwrite)
     executor = current.executor
@@ -242,8 +242,8 @@ def graph_in(current: Session, collection: Prepared, request: NeighborsRequest) 
     states = collection.states()
     current.listener(Planned(plan))
     edges = collection.n_samples * request.n_neighbors * EDGE_BYTES
-    folder = None if checkpointing is None else checkpointing.folder
-    needed = {path: count for path, count in ((output, edges), (folder, 2 * edges)) if path is not None}
+    disks = ((output, edges), (current.checkpoint_disk, 2 * edges))
+    needed = {path: count for path, count in disks if path is not None}
     check_free_spaces(needed, at_most=current.listener)
     identity = partial(_identity_of, collection, request, states)
     with current.resumable(identity, plan.decisive(), spans=[[*span] for span in plan.spans]) as saved:

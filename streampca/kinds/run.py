@@ -36,7 +36,7 @@ def _check_part(value: Any) -> Any:
 def _check_checkpoint(value: Any) -> Any:
     if value is None or isinstance(value, (str, os.PathLike)) or hasattr(value, "folder"):
         return value
-    raise RequestError(f"checkpoint = {value!r}: give the path of a folder to save progress in, or None.")
+    raise RequestError(f"checkpoint = {value!r}: give the path or URL of a folder to save progress in, or None.")
 
 
 def _check_cluster(value: Any) -> Any:
@@ -74,10 +74,10 @@ class Run(NamedFields):
     scratch : path, optional
         Folder for a scratch copy of the collection; by default beside the output. A copy in the order in which
         the collection is analysed is made where the plan finds that faster than decoding it several times. It is
-        removed afterwards. That of an output at a URL is in the current directory.
+        removed afterwards. That of an output or a checkpoint at a URL is in the current directory.
     checkpoint : path or Checkpointing, optional
         Folder to save progress in, from which the same call resumes; by default none is saved. It is removed when the
-        result is complete.
+        result is complete. It can be the URL of a folder in an object store.
     checkpoint_every : float, default=30.0
         Shortest time between two saves, in seconds. Saving takes at most 3 % of the run. 0 saves after every block.
     require_same_bits : bool, default=False

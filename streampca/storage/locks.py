@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -123,7 +123,7 @@ def checkpoint_lock(folder: str | None) -> Iterator[None]:
     Parameters
     ----------
     folder : str or None
-        Folder, which is created if missing, and removed afterwards if empty; None needs no lock.
+        Folder, which is created if missing, and removed afterwards if empty, or URL of one; None needs no lock.
 
     Raises
     ------
@@ -133,8 +133,13 @@ def checkpoint_lock(folder: str | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    place = os.path.join(os.path.abspath(folder), LOCK)
-    with _locked(place, folder, _missing_above(place) or [os.path.dirname(place)]):
+    if is_url(folder):
+        check_url(folder)
+        locked: AbstractContextManager[Lock | StoreLock] = locked_in_store(f"{folder.rstrip('/')}/{LOCK}", folder)
+    else:
+        place = os.path.join(os.path.abspath(folder), LOCK)
+        locked = _locked(place, folder, _missing_above(place) or [os.path.dirname(place)])
+    with locked:
         yield
 
 

@@ -8,6 +8,7 @@ and one that is killed afterwards leaves the rest to the next that writes there 
 
 from __future__ import annotations
 
+import io
 import os
 import posixpath
 import re
@@ -16,15 +17,18 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any
+from datetime import datetime
+from typing import IO, Any, cast
 
 from ..errors import Door, OutputError, SourceError, door, without_secrets
+from ..units import MIB
 from . import remote
 from .writers import UnfinishedOutput
 from .zarr_urls import METADATA
 
 PARTIAL, COMPLETE = ".streampca-partial", ".streampca-complete"
 _AT_ONCE = 16  # concurrent requests: the latency of a store dominates
+_PART, _MOST_PARTS = 8 * MIB, 9000  # bytes of a part of an object, and parts of one: S3 takes 10,000
 _NAME = re.compile(rf"\.[0-9a-f]{{8}}{re.escape(PARTIAL)}")  # of what is staged, after the name of the output
 
 
@@ -118,6 +122,49 @@ def is_there(url: str) -> bool:
         return bool(fs.exists(path))
 
 
+@contextmanager
+def created(url: str, size: int) -> Iterator[IO[bytes]]:
+    """Yield a file to write in order, which the store shows as an object when the block ends without an error.
+
+    Parameters
+    ----------
+    url : str
+        Of the object.
+    size : int
+        Bytes that will be written, about; up to 8 MiB are one request, others are sent in parts.
+    """
+    with writing(url):
+        fs, path = remote.filesystem(url)
+        file = fs.open(path, "wb", block_size=max(_PART, -(-size // _MOST_PARTS)))
+    try:
+        yield cast("IO[bytes]", _Sent(url, file))
+        with writing(url):
+            file.close()
+    except BaseException:
+        with suppress(Exception):  # of any library
+            file.discard()
+        with suppress(AttributeError):
+            file.closed = True  # else its finalizer would send what there is
+        raise
+
+
+def written_at(url: str) -> datetime | None:
+    """Return when the object at a URL was written, by its store's clock; None if there is none."""
+    fs, path = remote.filesystem(url)
+    with writing(url), suppress(FileNotFoundError, IsADirectoryError, KeyError):  # which a prefix has no time of
+        fs.invalidate_cache(path)
+        written: datetime | None = fs.modified(path)
+        return written
+    return None
+
+
+def remove_object(url: str) -> None:
+    """Remove the object at a URL, if it is there."""
+    fs, path = remote.filesystem(url)
+    with writing(url), suppress(FileNotFoundError):
+        fs.rm_file(path)
+
+
 def remove(url: str) -> None:
     """Remove the object at a URL and all below it, the root's metadata first, so that no half can be opened."""
     fs, path = remote.filesystem(url)
@@ -151,6 +198,18 @@ def failure(url: str, error: BaseException) -> OutputError:
         f"{without_secrets(url)} cannot be written ({remote.reason_of(error)}); check that its store answers and lets "
         "you write there."
     )
+
+
+class _Sent(io.RawIOBase):
+    """File of a store that is written in order, whose errors name its URL."""
+
+    def __init__(self, url: str, file: Any) -> None:
+        self._url, self._file = url, file
+
+    def write(self, data: Any) -> int:
+        """Write bytes, and send them when they are enough for a part."""
+        with writing(self._url):
+            return int(self._file.write(data))
 
 
 def _staging(url: str, unfinished: UnfinishedOutput | None) -> str:

@@ -28,6 +28,7 @@ from .free_space import check_free_space, writing
 from .locks import output_lock
 from .object_store import is_there, names_in, staged_at_url
 from .object_store import recover as recover_at_url
+from .object_store import remove as remove_at_url
 from .remote import is_url, naming, open_file
 from .tiff_pages import ENDINGS as TIFF
 from .tiff_pages import is_another_tiff
@@ -380,8 +381,10 @@ def group_attribute(path: str) -> dict[str, Any] | None:
 
 
 def discard(path: str) -> None:
-    """Remove a file or folder, if it is there."""
-    if os.path.isdir(path) and not os.path.islink(path):
+    """Remove a file or folder, or what is at a URL and below it, if it is there."""
+    if is_url(path):
+        remove_at_url(path)
+    elif os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     elif os.path.lexists(path):
         os.remove(path)

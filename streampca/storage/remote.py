@@ -191,7 +191,7 @@ def _begins(url: str, start: str) -> bool:
 def first_bytes(url: str, count: int) -> bytes:
     """Return the first bytes of a file; nothing if there is no file (a folder, a glob)."""
     fs, path = filesystem(url)
-    with suppress(_MissingError), _asking(url):
+    with suppress(MissingError), _asking(url):
         if _speaks_http(fs):
             with fs.open(path, block_size=count, cache_type="none", size=count) as file:
                 return bytes(file.read(count))
@@ -214,7 +214,7 @@ def is_file(url: str) -> bool:
 def _info(url: str) -> dict[str, Any] | None:
     """Return what a server says of a file now; None where there is none."""
     fs, path = filesystem(url)
-    with suppress(_MissingError), _asking(url):
+    with suppress(MissingError), _asking(url):
         # Object stores answer from their last listing of the folder, however old it is.
         fs.invalidate_cache(path)
         return dict(fs.info(path))
@@ -318,7 +318,7 @@ def matching(url: str) -> list[str]:
     Plain web servers list a folder only if they show a page of links.
     """
     fs, path = filesystem(url)
-    with suppress(_MissingError), _asking(url):
+    with suppress(MissingError), _asking(url):
         fs.invalidate_cache()
         infos = (fs.glob if is_pattern(path) else fs.find)(path, detail=True)
         return sorted(_back(fs, name) for name, info in infos.items() if info.get("type") != "directory")
@@ -346,8 +346,8 @@ def state_numbers(urls: Sequence[str]) -> list[tuple[int, int]]:
     ]
 
 
-def open_file(url: str) -> io.BufferedReader:
-    """Open a file for random access; blocks are fetched as needed, and the latest 4 MiB of them cached."""
+def open_file(url: str, *, block: int = _BLOCK) -> io.BufferedReader:
+    """Open a file for random access; blocks of so many bytes are fetched as needed, and the latest four cached."""
     from fsspec.spec import AbstractBufferedFile
 
     fs, path = filesystem(url)
@@ -361,11 +361,11 @@ def open_file(url: str) -> io.BufferedReader:
             read_into(url, start, memoryview(data))
             return bytes(data)
 
-    cache = {"block_size": _BLOCK, "cache_type": "blockcache", "cache_options": {"maxblocks": _BLOCKS}}
+    cache = {"block_size": block, "cache_type": "blockcache", "cache_options": {"maxblocks": _BLOCKS}}
     return io.BufferedReader(Ranges(fs, path, size=size, **cache), 2**16)
 
 
-class _MissingError(SourceError):
+class MissingError(SourceError):
     """Nothing is at a URL."""
 
 
@@ -419,7 +419,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _missing(url: str) -> SourceError:
-    return _MissingError(f"{url} does not exist; check the address.")
+    return MissingError(f"{url} does not exist; check the address.")
 
 
 def _root(error: BaseException) -> BaseException:
