@@ -354,8 +354,9 @@ class ZarrWriter:
             self._open()
         else:
             log_renamed(table.renamed, table.path or path)
-            self._group = zarr.create_group(to_write(path), zarr_format=3)
-            self._array: Any = self._create()
+            with compact_metadata():
+                self._group = zarr.create_group(to_write(path), zarr_format=3)
+                self._array: Any = self._create()
             if self._unsynced is not None:
                 self._unsynced.add(os.path.join(path, name, "zarr.json") for name in ("", table.name))
 
@@ -428,17 +429,18 @@ class ZarrWriter:
         table = self._table
         if self._is_shared:  # a process that shared it can have died
             remove_debris(self._path)
-        for name, coordinate in table.coordinates.items():
-            self._write_along(coordinate.along(name), name, np.asarray(coordinate.values), coordinate.attributes)
-        for name, coordinate in table.sample_coordinates.items():
-            self._write_along(table.dims[:1], name, np.asarray(coordinate.values), coordinate.attributes)
-        if table.names is not None:
-            self._write_along(table.dims[:1], SAMPLE, table.names, {})
-        _check_array(self._path, table)
-        # Last, so that an incomplete output is visibly so.
-        originals = originals_of(table.renamed, table.dims)
-        self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True, **originals}})
-        consolidate(self._path)
+        with compact_metadata():
+            for name, coordinate in table.coordinates.items():
+                self._write_along(coordinate.along(name), name, np.asarray(coordinate.values), coordinate.attributes)
+            for name, coordinate in table.sample_coordinates.items():
+                self._write_along(table.dims[:1], name, np.asarray(coordinate.values), coordinate.attributes)
+            if table.names is not None:
+                self._write_along(table.dims[:1], SAMPLE, table.names, {})
+            _check_array(self._path, table)
+            # Last, so that an incomplete output is visibly so.
+            originals = originals_of(table.renamed, table.dims)
+            self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True, **originals}})
+            consolidate(self._path)
         if self._unsynced is not None:
             self._unsynced.add(files_but(self._path, self._table.name))
             self._unsynced.sync()
