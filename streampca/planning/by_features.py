@@ -167,8 +167,11 @@ class SizesByFeatures(MethodSizes):
 
     @property
     def rows_bytes(self) -> int:
-        """Bytes of rows of components, one for each feature, with what bounds their errors."""
-        return self.problem.n_features * (self.itemsize * self.k + 8 * (2 * PROBES + 2))
+        """Bytes of rows of components, one for each feature, with what bounds their errors; in double precision.
+
+        That is as for the tile of components, and an upper bound for those of single precision.
+        """
+        return 8 * self.problem.n_features * (self.k + 2 * PROBES + 2)
 
     def last_phases(self) -> Iterator[Phase]:
         """Yield the memory after the last read: while components are completed, and those in memory are written.
