@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from dataclasses import replace
@@ -14,7 +15,6 @@ import streampca as sp
 from streampca.events import PassStarted
 from streampca.fitting import neighbors as making
 from streampca.planning.neighbors import plan_neighbors
-from streampca.plot.report import survey as surveying
 from streampca.preprocessing import Preparation
 from streampca.readers import open_collection
 
@@ -25,6 +25,8 @@ from faulty import Killing  # noqa: E402 - the same
 from streampca.execution.cluster import DaskExecutor  # noqa: E402 - the same
 
 pytestmark = pytest.mark.slow
+
+surveying = importlib.import_module("streampca.plot.report.survey")  # the package has a function of this name
 
 TABLE = "| work | by workers | by the process that was started |"
 TEXT = Path(__file__).parents[1].joinpath("docs", "clusters.md").read_text()
