@@ -10,9 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_certificate import problems
 
+from streampca.accumulators import Scatter
 from streampca.eigensolvers import nystrom_bounds, rest_of_basis, start_lanczos
 from streampca.eigensolvers.pair_bounds import pair_bounds
-from streampca.fitting.methods.exact_residuals import exact_bounds
+from streampca.fitting.methods.exact_residuals import exact_bounds, sum_errors
 
 SEEDS = st.integers(0, 2**32 - 1)
 EPS = float(np.finfo(float).eps)
@@ -100,10 +101,12 @@ def whole_numbers(draw):
     return rows[: max(2, half)] if kind == "few" else rows
 
 
-def truth(rows):
+def truth(rows, weights=None):
     """Eigenpairs of the scatter matrix in long double (Ogita and Aishima, 2018), and the gaps of the values."""
-    rows = rows.astype(np.longdouble)
-    rows -= rows.sum(axis=0) / len(rows)
+    rows, weights = rows.astype(np.longdouble), np.ones(len(rows)) if weights is None else weights
+    counts = weights.astype(np.longdouble)[:, None]
+    rows -= (counts * rows).sum(axis=0) / counts.sum()
+    rows *= np.sqrt(counts)
     matrix = np.einsum("ij,ik->jk", rows, rows)
     vectors = np.linalg.eigh(matrix.astype(float))[1][:, ::-1].astype(np.longdouble)
     for _ in range(2):
@@ -152,6 +155,81 @@ def test_pairs_of_exact_sums_are_within_bounds_near_the_truth(rows, is_far, wron
     along = np.einsum("ij,ij->j", unit, basis[:, :k])
     turned = np.sqrt(np.sum((unit - along * basis[:, :k]) ** 2, axis=0)).astype(float)
     assert np.all((turned <= found.angle + ulp / np.maximum(apart[:k], 1e-300) + 1e-18)[given_angles])
+
+
+@st.composite
+def rounded_rows(draw):
+    """Samples whose sums round: nearly equal variances, few dimensions, few values, offsets, drifts, of any size."""
+    rng, n, p = np.random.default_rng(draw(SEEDS)), draw(st.integers(4, 60)), draw(st.integers(2, 12))
+    kind = draw(st.sampled_from(["normal", "steep", "twice", "few", "two values", "constant", "drifting"]))
+    rows = rng.standard_normal((n, p))
+    if kind == "steep":
+        rows *= 0.1 ** np.arange(p)
+    if kind == "twice":
+        rows = np.block([[rows, 0 * rows], [0 * rows, rows * (1 + 1e-9 * draw(st.integers(0, 1)))]])
+    if kind == "few":
+        rows[:, 2:] = rows[:, :2] @ rng.standard_normal((2, p - 2))
+    if kind == "two values":  # whose rounding is the same in many samples
+        rows = np.where(rng.random((n, 1)) < 0.5, rng.standard_normal(p), rng.standard_normal(p))
+    if kind == "constant":
+        rows[:, -1] = 0.1
+    if kind == "drifting":
+        rows += np.linspace(0, 30, n)[:, None] * rng.standard_normal(p)
+    turn = np.linalg.qr(rng.standard_normal((rows.shape[1],) * 2))[0] if draw(st.booleans()) else np.eye(rows.shape[1])
+    offset = draw(st.sampled_from([0, 0.3, 3, 1e4])) * rng.standard_normal(rows.shape[1])
+    return (rows @ turn + offset) * draw(st.sampled_from([1.0, 1e-120, 1e120]))
+
+
+@given(rounded_rows(), st.integers(1, 60), st.sampled_from([8, 16, 32]), st.booleans(), st.booleans(), SEEDS)
+def test_pairs_of_rounded_sums_are_within_their_bounds(rows, cut, count, merges, weighs, seed):
+    """Sums of float64 samples in one accumulator or two that are added, against long double."""
+    weights = np.random.default_rng(seed).uniform(0.1, 3, len(rows)) if weighs else None
+    scatters = [Scatter(rows.shape[1], precision="double", seed=seed, probes=size) for size in (count, 8)]
+    for number, part in enumerate((slice(cut), slice(cut, None))):
+        scatters[number * merges].update(rows[part], weights=None if weights is None else weights[part])
+    if merges:
+        scatters[1].settle()
+        scatters[0].absorb(scatters[1])
+    scatter = scatters[0]
+    scatter.settle()
+    full = np.triu(scatter.matrix())
+    values, vectors = (array[..., ::-1] for array in np.linalg.eigh(full + np.triu(full, 1).T))
+    k = max(1, len(values) - 1)
+    after = float(values[k]) if k < len(values) else -np.inf
+    values, vectors = np.maximum(values[:k], 0), np.ascontiguousarray(vectors[:, :k])
+    if not values[0]:  # fits refuse samples that are all equal
+        return
+    found = exact_bounds(scatter, values, vectors, after, sum_errors(scatter, vectors))
+    matrix, true, basis, apart = truth(rows, weights)
+    ulp = 1e-18 * len(values) * float(np.trace(matrix)) + 1e-300
+    left = np.einsum("ij,jk->ik", matrix, vectors.astype(np.longdouble)) - values * vectors.astype(np.longdouble)
+    assert np.all(np.sqrt(np.sum((left / values[0]) ** 2, axis=0)) <= found.residual / values[0] + 1e-18)
+    assert np.all(np.abs(true[:k] - values).astype(float) <= found.value + ulp)
+    given_angles = np.isfinite(found.angle) & (apart[:k] > 1e3 * ulp)
+    unit = vectors / np.sqrt(np.sum(vectors.astype(np.longdouble) ** 2, axis=0))
+    along = np.einsum("ij,ij->j", unit, basis[:, :k])
+    turned = np.sqrt(np.sum((unit - along * basis[:, :k]) ** 2, axis=0)).astype(float)
+    assert np.all((turned <= found.angle + ulp / np.maximum(apart[:k], 1e-300) + 1e-18)[given_angles])
+
+
+def test_wrong_sums_are_within_their_bounds():
+    """An entry of the matrix that is off, as a faulty memory leaves it, shows in all bounds."""
+    rows = np.random.default_rng(0).standard_normal((300, 20)) * np.linspace(3, 1, 20)
+    scatter = Scatter(20, precision="double")
+    scatter.update(rows)
+    scatter.settle()
+    state = scatter.state()
+    state["scatter"][2, 5] *= 1 + 1e-3
+    scatter = Scatter.from_state(state)
+    full = np.triu(scatter.matrix())
+    values, vectors = (array[..., ::-1] for array in np.linalg.eigh(full + np.triu(full, 1).T))
+    vectors = np.ascontiguousarray(vectors[:, :5])
+    found = exact_bounds(scatter, values[:5], vectors, float(values[5]), sum_errors(scatter, vectors))
+    _, true, basis, _ = truth(rows)
+    assert np.all(np.abs(true[:5] - values[:5]) <= found.value)
+    turned = angles_of(vectors, basis.astype(float), true.astype(float), values, 5)
+    assert np.all((turned <= found.angle)[np.isfinite(found.angle)])
+    assert found.value.max() < 1e-1 * values[0]
 
 
 def residuals(sums, values, vectors):

@@ -133,13 +133,13 @@ class Moments(abc.ABC):
 
     @property
     def probe_products(self) -> Float64:
-        """Y = S W about the mean, shape (p, 8 or 16)."""
+        """Y = S W about the mean, shape (p, q)."""
         offset = self.offset
         return self.measured.products - self.weight * np.outer(offset, offset @ self.measured.directions)
 
     @property
     def probe_rounding(self) -> Float64:
-        """Rounding error of `probe_products`, measured on a sample of rows and scaled to all, shape (p, 8 or 16)."""
+        """Rounding error of `probe_products`, measured on a sample of rows and scaled to all, shape (p, q)."""
         return self.measured.rounding * (self.weight / (self.measured.checked or 1.0))
 
     def _absorb_moments(self, other: Moments) -> None:

@@ -8,6 +8,8 @@ multiplied as further columns of the block, in the same product.
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import numpy.typing as npt
 
@@ -45,11 +47,18 @@ class Directions:
             first, last = max(start - number * DRAWN, 0), min(stop - number * DRAWN, DRAWN)
             count = last if first == 0 else DRAWN
             if self._drawn is None or self._drawn[0] != number or len(self._drawn[1]) < count:
-                generator = np.random.default_rng([_STREAM, self.seed, number])
-                # Kept for the next call.
-                self._drawn = number, generator.standard_normal((count, self.columns), dtype=np.float32)
+                self._drawn = number, self._draw(number, count)  # kept for the next call
             parts.append(self._drawn[1][first:last])
         return np.concatenate(parts) if parts else np.empty((0, self.columns), np.float32)
+
+    def _draw(self, number: int, count: int) -> npt.NDArray[np.float32]:
+        """Draw the first rows of a run; columns in groups by separate generators, so that fewer are the first ones."""
+        groups = []
+        for first in range(0, self.columns, PROBES):
+            key = [_STREAM, self.seed, number] + ([first] if first else [])
+            drawn = np.random.default_rng(key).standard_normal((count, PROBES), dtype=np.float32)
+            groups.append(drawn[:, : self.columns - first])
+        return groups[0] if len(groups) == 1 else np.concatenate(groups, axis=1)
 
 
 def probe_directions(n_features: int, seed: int, columns: int = PROBES) -> Float64:
@@ -62,11 +71,11 @@ class Probes:
 
     Attributes
     ----------
-    working : ndarray of shape (n_features, 8)
+    working : ndarray of shape (n_features, q)
         W in the working precision.
-    products : ndarray of shape (n_features, 8)
+    products : ndarray of shape (n_features, q)
         Y about the centre of the rows.
-    rounding : ndarray of shape (n_features, 8)
+    rounding : ndarray of shape (n_features, q)
         Sum of (float32 product - float64 product) over the checked rows.
     checked : float
         Weight of the checked rows.
@@ -112,7 +121,7 @@ class Probes:
         self.pieces += 1
 
     def multiply(self, rows: Block) -> Array:
-        """Return X^T (X W), (n_features, 8), in the precision of the rows.
+        """Return X^T (X W), (n_features, q), in the precision of the rows.
 
         The product uses scipy's BLAS, as the symmetric update does. Threads of numpy's BLAS would compete with it for
         the cores, which made this loop 3 times slower (benchmarks/choices.py).
@@ -127,8 +136,20 @@ class Probes:
         self.products -= np.outer(total - weight * shift, along_shift) + np.outer(shift, total @ self.directions)
 
     def absorb(self, other: Probes) -> None:
-        """Add the sums of another set of rows about the same centre."""
-        add_sums(self, other, SUMS)
+        """Add the sums of another set of rows about the same centre, of as many directions as both have."""
+        columns = min(self.directions.shape[1], other.directions.shape[1])
+        add_sums(self.narrow(columns), other.first(columns), SUMS)
+
+    def narrow(self, columns: int) -> Probes:
+        """Drop all directions but the first ones; return self."""
+        if columns < self.directions.shape[1]:
+            self.directions, self.working = self.directions[:, :columns], self.working[:, :columns]
+            self.products, self.rounding = self.products[:, :columns].copy(), self.rounding[:, :columns].copy()
+        return self
+
+    def first(self, columns: int) -> Probes:
+        """Return these sums with the first directions only; unchanged, but not a copy where these are all."""
+        return self if columns == self.directions.shape[1] else copy(self).narrow(columns)
 
     def discount(self, factor: float) -> None:
         """Multiply the weights of all rows so far by a factor."""

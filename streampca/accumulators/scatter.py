@@ -17,7 +17,7 @@ from scipy.linalg import blas
 
 from ..arrays import Array, Float64, is_sparse, rows_of
 from ..execution.panels import owned
-from ..planning.memory import CENTRE_ROWS
+from ..planning.memory import CENTRE_ROWS, PROBES
 from .centering import split
 from .exact_products import EXACT_BELOW, EXACT_SUMS_BELOW, ExactProducts, SumCheck, holds_whole_numbers
 from .finite import check_finite, not_finite
@@ -29,6 +29,8 @@ from .protocol import Accumulator
 from .sparse_rows import sparse_centre
 
 MEAN_ROUNDING = 2 * float(np.finfo(np.float64).eps)  # relative rounding of n d d^T: four roundings of half a unit
+ROUNDINGS = 3.0  # of a weighted value: of its difference, of the root of its weight, and of their product
+NEAR_ZERO = 16.0  # a mean is left in where its square is below the variance over this
 FAR = 4.0  # squared distance from the centre, in variances of the block, above which the centre is moved
 
 
@@ -52,6 +54,8 @@ class Scatter(Moments, Accumulator):
         missing or inexact, floating point is used instead, with the same bits where that is exact.
     device : str, default=""
         Device that multiplies in floating point (`streampca.accumulators.products`), by default the processor.
+    probes : int, default=8
+        Number of random directions, q, by multiples of 8. The sum of two accumulators has the fewer of theirs.
 
     Attributes
     ----------
@@ -65,6 +69,8 @@ class Scatter(Moments, Accumulator):
         Number of rows that were multiplied on integer units.
     slack : float
         Bound on the norm of the error in S due to rounding of the given rows; 0 if not measured.
+    rounded : float
+        Sum of the squares of centred values that float64 may have rounded, when the centre was subtracted.
 
     Notes
     -----
@@ -84,16 +90,17 @@ class Scatter(Moments, Accumulator):
         one_thread: bool = False,
         integer_units: str = "none",
         device: str = "",
+        probes: int = PROBES,
     ) -> None:
-        probes = Probes(n_features, seed, precision, one_thread=one_thread)
-        super().__init__(n_features, precision, product_rows, probes, one_thread=one_thread, device=device)
+        measured = Probes(n_features, seed, precision, one_thread=one_thread, columns=probes)
+        super().__init__(n_features, precision, product_rows, measured, one_thread=one_thread, device=device)
         self.size, self.seed, self.one_thread = n_features, seed, one_thread
         self._pieces = ExactProducts(precision, product_rows)
-        self._check = SumCheck(probes.directions, self._dtype, one_thread=one_thread)
+        self._check = SumCheck(measured.directions[:, :PROBES], self._dtype, one_thread=one_thread)
         self._sum = self._products.sum(np.zeros((n_features, n_features), order="F"))  # upper triangle
         self.integer_units = integer_units
         self._integers: IntegerProducts | None = None
-        self.n_on_integer_units, self.slack = 0, 0.0
+        self.n_on_integer_units, self.slack, self.rounded = 0, 0.0, 0.0
         self._unprobed = False  # true while S holds exact sums whose products with probes were not computed
 
     def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
@@ -153,6 +160,11 @@ class Scatter(Moments, Accumulator):
             mean = sparse_centre(block) if is_sparse(block) else block.mean(axis=0, dtype=np.float64)
         if not np.isfinite(mean).all():
             raise not_finite(block, at, self.precision)
+        if not whole and self.precision == "double" and not is_sparse(block):
+            # Nothing is rounded where zero is subtracted.
+            with np.errstate(over="ignore", invalid="ignore"):
+                spread = block[:: max(1, len(block) // CENTRE_ROWS)].astype(np.float64).var(axis=0)
+                mean = np.where(NEAR_ZERO * mean**2 < spread, 0.0, mean)
         self._recentre(np.rint(mean) if whole else mean)
 
     def _is_far(self, block: Array) -> bool:
@@ -174,6 +186,10 @@ class Scatter(Moments, Accumulator):
         largest, length = float(diagonal.max()), piece.shape[0]
         if centred.dtype == np.float64:  # as sparse rows are, in any precision
             self._pieces.exact &= whole
+            if roots is not None or piece.dtype.itemsize > centred.dtype.itemsize:
+                self.rounded += ROUNDINGS**2 * float(diagonal.sum())
+            elif not whole:
+                self.rounded += _rounded_squares(diagonal, centre)
         elif self._pieces.must_halve(largest, length, whole):
             # The product so far is discarded: two halves are multiplied exactly instead.
             half = length // 2
@@ -255,13 +271,19 @@ class Scatter(Moments, Accumulator):
         return self._total.copy()
 
     @property
-    def probe_directions(self) -> Float64:
-        """W, shape (p, 8)."""
-        return self.measured.directions.copy()
+    def directions(self) -> Float64:
+        """W, shape (p, q); read-only."""
+        return self.measured.directions
+
+    @property
+    def products_about_centre(self) -> Float64:
+        """Y of `upper`, shape (p, q), about its centre and so without rounding of the mean."""
+        self._make_probes()
+        return self.measured.products.copy()
 
     @property
     def probe_products(self) -> Float64:
-        """Y = S W about the mean, shape (p, 8)."""
+        """Y = S W about the mean, shape (p, q)."""
         self._make_probes()
         return super().probe_products
 
@@ -314,6 +336,9 @@ class Scatter(Moments, Accumulator):
             return
         if self.n_samples == 0:
             self._recentre(other._centre)  # rounded to this precision
+            if (columns := other.directions.shape[1]) != self.directions.shape[1]:
+                how = {"one_thread": self.one_thread, "columns": columns}
+                self._probes = self.measured = Probes(self.n_features, self.seed, self.precision, **how)
             self._unprobed = other._unprobed
         # Two sums that are both exact stay one exact sum, whose probes can wait.
         if not (self._unprobed and other._unprobed):
@@ -328,6 +353,7 @@ class Scatter(Moments, Accumulator):
         self._pieces.absorb(other._pieces)
         self.n_on_integer_units += other.n_on_integer_units
         self.slack += other.slack
+        self.rounded += other.rounded
 
     def discount(self, factor: float) -> None:
         """Multiply the weights of all samples so far by a factor, from 0 to 1."""
@@ -335,6 +361,7 @@ class Scatter(Moments, Accumulator):
             self._make_probes()
             self._scatter *= factor
             self.slack *= factor
+            self.rounded *= factor
             self._discount_moments(factor)
             self._pieces.exact = False
 
@@ -384,6 +411,7 @@ class Scatter(Moments, Accumulator):
             "n_on_integer_units": np.array(self.n_on_integer_units),
             **({"unprobed": np.array(True)} if self._unprobed else {}),
             "slack": np.array(self.slack),
+            "rounded": np.array(self.rounded),
             "scatter": self._scatter.copy(order="F") if copy else self.upper,
         }
 
@@ -406,12 +434,21 @@ class Scatter(Moments, Accumulator):
             one_thread=one_thread,
             integer_units=integer_units,
             device=device,
+            probes=state["probe_products"].shape[1],
         )
         new._restore_moments(state)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
         new._check.restore(state)
         new.n_on_integer_units = int(state["n_on_integer_units"])
         new._unprobed, new.slack = "unprobed" in state, float(state["slack"])
+        new.rounded = float(state["rounded"])
         new._centre = np.array(state["centre"], dtype=np.float64)
         new._scatter = owned(state["scatter"], copy=copy, dtype=np.float64, order="F")
         return new
+
+
+def _rounded_squares(squares: Array, centre: Float64) -> float:
+    """Add up the squares of centred values, (p,), but of features from which subtracting the centre is exact."""
+    # No value is farther from the centre than the root of the sum of squares, and differences of numbers between half
+    # the centre and twice the centre are exact (Sterbenz, Floating-Point Computation, 1974).
+    return float(squares[(centre != 0) & (2 * np.sqrt(squares) > np.abs(centre))].sum())

@@ -24,6 +24,7 @@ from scipy.special import gammaincinv
 from ..accumulators.blas import times
 from ..arrays import Float64
 
+LEAST_SQUARE = 1e-270  # sums of squares down to here lose nothing that counts to squares that do not fit float64
 FAILURE = 1e-6  # probability that any bound of one kind is wrong: on residuals, on variances, on omitted variance
 
 
@@ -149,9 +150,13 @@ def product_bounds(
     sketch = lengths(products - claimed)
     if rounding is not None:
         sketch += lengths(rounding)
-    # chi2.ppf(failure / k, q), without loading scipy.stats.
-    quantile = 2 * gammaincinv(len(products) / 2, failure / max(1, sketch.size))
-    return np.asarray(sketch / np.sqrt(quantile))
+    return np.asarray(sketch / quantile_root(len(products), failure / max(1, sketch.size)))
+
+
+def quantile_root(count: int, failure: float) -> float:
+    """Return what the length of so many standard normal numbers exceeds, except with this probability."""
+    # The root of chi2.ppf(failure, count), without loading scipy.stats.
+    return float(np.sqrt(2 * gammaincinv(count / 2, failure)))
 
 
 def value_bounds(
@@ -185,8 +190,12 @@ def lengths(columns: Float64) -> Float64:
     """Return the Euclidean norms of columns, shape (k,), whatever their scale.
 
     Squares of numbers below 1e-154 or above 1e154 do not fit float64, and a bound from them would be 0 or infinite.
-    Columns are divided by powers of two first, which rounds nothing.
+    Where they might not fit, columns are divided by powers of two first, which rounds nothing.
     """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        squares = np.add.reduce(columns * columns, axis=0)
+    if squares.min(initial=1.0) > LEAST_SQUARE and squares.max(initial=1.0) < 1 / LEAST_SQUARE:
+        return np.sqrt(squares)  # type: ignore[no-any-return]
     largest = np.abs(columns).max(axis=0, initial=0.0)
     unit = np.ldexp(1.0, np.frexp(np.where(np.isfinite(largest), largest, 1.0))[1] - 1)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -16,11 +16,11 @@ from .device import among_phase
 from .integer_units import bytes_a_number, integer_items, worthwhile_units
 from .memory import (
     COMPONENT_COPIES,
-    PROBES,
     Phase,
     block_items,
     in_threads,
     integer_rows,
+    probe_columns,
     runtime,
     scatter_bytes,
     solve_memory,
@@ -184,7 +184,8 @@ class CovarianceSizes(SizesByBudget, MethodSizes):
     def pass_phase(self) -> Phase:
         """Memory while samples are absorbed in blocks."""
         problem, p, threads = self.problem, self.problem.n_features, self.threads
-        items = in_threads(scatter_bytes(p, self.precision, self.product_rows), threads)
+        probes = probe_columns(problem)
+        items = in_threads(scatter_bytes(p, self.precision, self.product_rows, probes), threads)
         if self.request.workers > 1:
             items["scatter matrix of another worker, merged"] = 8 * p * p
         blocks = block_items(problem, self.block_rows, threads, self.ahead)
@@ -204,7 +205,7 @@ class CovarianceSizes(SizesByBudget, MethodSizes):
     def sent(self) -> tuple[int, int]:
         """No vectors; the scatter matrix, with means and products with probes."""
         p = self.problem.n_features
-        return 0, 8 * p * (p + 2 * PROBES + 2)
+        return 0, 8 * p * (p + 2 * probe_columns(self.problem) + 2)
 
     @property
     def alone(self) -> Work:

@@ -15,6 +15,10 @@ from .request import Problem
 
 PROBES = 8  # columns of W, in the only pass: bounds are 12 times the truth, at a failure probability of 1e-6
 PROBES_OF_PASS = 16  # in one pass of several: bounds are 6 to 7 times the truth (benchmarks/bounds.py)
+MORE_PROBES = 32  # where these are cheap: bounds are 3 times the truth
+FEW_VALUES = 2**17  # values of a collection whose probes take a millisecond, however many, ...
+FEW_SHARE = 8  # ... where these are features for each probe at least: products of probes are at most half of the others
+MORE_SHARE = 64  # features for each probe that make them cheap anyway: a sixteenth of the products
 CHECK_ROWS = 128  # rows of a piece whose products are repeated in float64, so many bytes of them at a time ...
 CHECK_BYTES = 2**22
 CHECK_FEATURES = 128  # ... or features, where these are what tiles are cut along ...
@@ -43,6 +47,16 @@ COMPONENT_COPIES = 3  # the solver's vectors, the components as stored, and the 
 RUNTIME_BYTES = 9 * MIB  # BLAS packing buffers of two threads, thread stacks and pools, small things of Python
 THREAD_BYTES = 4 * MIB  # of each thread: packing buffers of numpy's BLAS, stack and pool; 3.5 measured
 DECODE_LEAST = 4 * MIB  # memory pools of decoding threads that have seen small pieces only
+
+
+def probe_columns(problem: Problem) -> int:
+    """Columns of W in the only pass over samples: more where their products are cheap beside those of the matrix."""
+    p = problem.n_features
+    if problem.kind != "f" or problem.sparse_values is not None:
+        return PROBES  # sums of whole numbers are exact
+    few = problem.n_samples * p <= FEW_VALUES
+    count = p // (FEW_SHARE if few else MORE_SHARE)
+    return max(PROBES, min(MORE_PROBES, count // PROBES * PROBES))
 
 
 def check_rows(n_features: int) -> int:
@@ -76,15 +90,15 @@ def in_double(product_features: int, threads: int) -> tuple[int, int]:
     return (product_features, threads // 2) if threads > 1 else (max(1, product_features // 2), 1)
 
 
-def scatter_bytes(n_features: int, precision: str, product_rows: int) -> dict[str, int]:
-    """Bytes by name while a scatter matrix absorbs samples."""
+def scatter_bytes(n_features: int, precision: str, product_rows: int, probes: int = PROBES) -> dict[str, int]:
+    """Bytes by name while a scatter matrix absorbs samples, with so many probes."""
     p, item = n_features, 8 if precision == "double" else 4
     shape = f"{p} x {p}"
     items = {f"scatter matrix, {shape} float64": 8 * p * p}
     if precision == "single":
         items[f"product of a piece, {shape} float32"] = 4 * p * p
     items[f"centred piece, {product_rows} samples"] = product_rows * p * item
-    items["probes and means"] = (4 * 8 + 2 * item) * PROBES * p + CENTRE_ROWS * p * 8 * 3
+    items["probes and means"] = (4 * 8 + 2 * item) * probes * p + CENTRE_ROWS * p * 8 * 3
     return items
 
 

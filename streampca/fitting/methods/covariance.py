@@ -13,13 +13,14 @@ import numpy.typing as npt
 
 from ...accumulators import Scatter
 from ...arrays import Float64
-from ...eigensolvers import Certificate, Solution, certificate_of, certify
+from ...eigensolvers import Certificate, Solution, certificate_of
 from ...eigensolvers.error_bounds import gaps_around, lengths
 from ...eigensolvers.pair_bounds import EPS
 from ...events import Listener, PassStarted
 from ...planning import Plan
+from ...planning.memory import probe_columns
 from .data_checks import check_products, check_variance, warn_of_wrong_products, warn_of_wrong_sums
-from .exact_residuals import exact_bounds
+from .exact_residuals import exact_bounds, sum_errors
 from .job import Decomposition, Job, stored_dtype
 from .leading_pairs import leading_pairs, next_value, residual_bounds
 from .tasks import SamplesTask
@@ -62,7 +63,7 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
         mean=scatter.mean,
         components=components,
         explained_variance=values / divisor,
-        residual_bound=certificate_of(values, residual + scatter.slack).relative,
+        residual_bound=certificate_of(values, residual).relative,
         angle_bound=unrounded.of_stored(lengths(components.T - solution.vectors)),
         eigenvalues=None if spectrum is None else spectrum / divisor,
         total_variance=trace / divisor if divisor > 0 else 0.0,
@@ -80,26 +81,19 @@ def _bounds(
 ) -> tuple[Float64, Certificate]:
     """Bound the residuals of stored components, (p, k), and the errors of the solution, from the matrix or probes."""
     values, vectors, is_stored = solution.values, solution.vectors, components.dtype == solution.vectors.dtype
-    if scatter.agrees:
-        exact = exact_bounds(scatter, values, vectors, after)
-        residual = exact.residual + EPS * values if is_stored else residual_bounds(scatter, values, components)
-        relative = certificate_of(values, exact.value).relative + EPS  # they are divided by the weight, too
-        angle = exact.angle
-        if solution.spectrum is None:  # models tell variance k + 1 by quotients of the two bounds
-            gaps = gaps_around(values, residual, after)
-            angle = np.maximum(angle, np.divide(values * relative, gaps, out=angle.copy(), where=gaps > 0))
-        return residual, Certificate(exact.residual, relative, angle)
-    residual = unrounded = _residuals(scatter, values, components)
-    # Values are those of the unrounded vectors, whose residuals are smaller than the stored components'.
+    errors = None if scatter.agrees else sum_errors(scatter, vectors)
+    exact = exact_bounds(scatter, values, vectors, after, errors)
+    # They are divided by the weight, too.
+    relative, angle = certificate_of(values, exact.value).relative + EPS, exact.angle
+    residual = exact.residual + EPS * values
     if not is_stored:
-        unrounded = np.minimum(residual, _residuals(scatter, values, vectors))
-    return residual, certificate_of(values, unrounded + scatter.slack, next_value=after)
-
-
-def _residuals(scatter: Scatter, values: Float64, vectors: npt.NDArray[Any]) -> Float64:
-    """Bound the residuals of pairs, (k,), from the probes."""
-    probes: dict[str, Any] = {"directions": scatter.probe_directions, "products": scatter.probe_products}
-    return certify(values, vectors, rounding=scatter.probe_rounding, **probes).residual
+        residual = residual_bounds(scatter, values, components)
+        if errors is not None:
+            residual += errors.lengths(values) + errors.whole(values) * lengths(components - vectors)
+    if solution.spectrum is None:  # models tell variance k + 1 by quotients of the two bounds
+        gaps = gaps_around(values, residual, after)
+        angle = np.maximum(angle, np.divide(values * relative, gaps, out=angle.copy(), where=gaps > 0))
+    return residual, Certificate(exact.residual, relative, angle)
 
 
 def accumulate(job: Job) -> Scatter:
@@ -108,6 +102,7 @@ def accumulate(job: Job) -> Scatter:
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
     where: dict[str, Any] = {"one_thread": plan.threads > 1, "integer_units": plan.integer_units}
     where["device"] = plan.request.device
+    how["probes"] = probe_columns(plan.problem)
     new = partial(Scatter, job.collection.n_features, **how, **where)
     task = SamplesTask.of(job, new, partial(Scatter.from_state, copy=False, **where))
     with job.reporting_pass(PassStarted("scatter matrix", 1, 1, plan.problem.n_samples, plan.bytes_read)):
