@@ -7,10 +7,11 @@ from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
+import dask.array as da
 import numpy as np
 import pytest
 from scipy import sparse
-from shell import python, refused
+from shell import python, refused, succeeded
 from test_accumulate import along, fed, new_for, same_statistic, values
 
 import streampca
@@ -184,12 +185,129 @@ def test_a_fit_that_died_resumes_to_the_same_bits_there_and_nowhere_else(tmp_pat
         np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
 
 
+# -- applying models
+
+
+@pytest.fixture
+def used(monkeypatch):
+    """Devices that models multiply on."""
+    devices = []
+
+    def products(device, *given, **options):
+        devices.append(device)
+        return products_on(device, *given, **options)
+
+    monkeypatch.setattr("streampca.models.subspace.products_on", products)
+    return devices
+
+
+APPLYING = {
+    "numpy": lambda model, x, path, **how: model.transform(x, **how),
+    "dask": lambda model, x, path, **how: model.transform(da.from_array(x, chunks=(50, -1, -1)), **how).compute(),
+    "path": lambda model, x, path, **how: model.transform(path, whiten=True, **how).compute(),
+    "images": lambda model, x, path, **how: model.reconstruct(path, 3, **how).compute(),
+    "residual": lambda model, x, path, **how: model.residual(x, 3, **how),
+    "inverse": lambda model, x, path, **how: model.inverse_transform(model.transform(x), **how),
+    "error": lambda model, x, path, **how: model.reconstruction_error(x, **how),
+    "T2": lambda model, x, path, **how: model.hotelling_t2(x, **how),
+    "rotated": lambda model, x, path, **how: model.rotate(3).reconstruct(x, 2, **how),
+    "scores": lambda model, x, path, **how: written(model.write_scores, path, **how),
+    "file": lambda model, x, path, **how: written(model.write_reconstruction, path, **how),
+}
+
+
+def written(write, path, **how):
+    write(path, path.with_name("out.npy"), overwrite=True, **how)
+    return np.load(path.with_name("out.npy"))
+
+
+@pytest.mark.parametrize("dtype", ["u1", ">f4", "f8"])
+@pytest.mark.parametrize("door", APPLYING)
+def test_models_are_applied_there_as_by_the_processor(tmp_path, used, door, dtype):
+    x = images("covariance", dtype)[:400].reshape(400, 12, 10)
+    np.save(tmp_path / "x.npy", x)
+    model, apply = streampca.fit(x, n_components=5), APPLYING[door]
+    expected = apply(model, x, tmp_path / "x.npy")
+    assert DEVICE not in used
+    np.testing.assert_allclose(apply(model, x, tmp_path / "x.npy", device=DEVICE), expected, rtol=1e-4, atol=1e-3)
+    assert DEVICE in used
+
+
+def test_distances_are_squared_there():
+    points = np.random.default_rng(2).normal(size=(60, 3))
+    distances = np.sqrt(np.square(points[:, None] - points).sum(axis=2))
+    model = streampca.fit(distances[:50, :50], streampca.ClassicalMDS(3, metric="precomputed"))
+    rows = distances[50:, :50]
+    np.testing.assert_allclose(model.transform(rows, device=DEVICE), model.transform(rows), rtol=1e-10)
+
+
+def test_every_door_applies_there(tmp_path, used):
+    x = images("covariance", "f4")[:300]
+    np.save(tmp_path / "x.npy", x)
+    estimator = streampca.PCA(3, run=streampca.Run(device=DEVICE)).fit(x)
+    scores = estimator.transform(x)
+    estimator.inverse_transform(scores)
+    assert used == [DEVICE, DEVICE]
+    streampca.fit(x, n_components=3, output=tmp_path / "m.zarr")
+    succeeded("transform", tmp_path / "m.zarr", tmp_path / "x.npy", "-o", tmp_path / "a.npy", "--device", DEVICE)
+    succeeded("reconstruct", tmp_path / "m.zarr", tmp_path / "a.npy", "-o", tmp_path / "b.npy", "--device", DEVICE)
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), scores)
+    assert used[2:] == [DEVICE, DEVICE]
+    used.clear()
+    text = f"{{collection: {{source: {tmp_path}/x.npy}}, model: {{n_components: 3}}, run: {{device: 'torch:cpu'}}, "
+    (tmp_path / "run.yaml").write_text(text + f"output: {{directory: {tmp_path}/run, transform: true}}}}")
+    succeeded("run", tmp_path / "run.yaml")
+    assert used == [DEVICE]
+
+
+def test_scores_resume_to_the_same_bits_there_and_nowhere_else(tmp_path):
+    x = images("covariance", "f4")
+    np.save(tmp_path / "x.npy", x)
+    model = streampca.fit(x, n_components=5)
+
+    def write(name, **how):
+        where = {"checkpoint": tmp_path / "kept", "checkpoint_every": 0, "memory": "150 MiB", "device": DEVICE}
+        model.write_scores(tmp_path / "x.npy", tmp_path / f"{name}.npy", **where | how)
+
+    with pytest.raises(Died):
+        write("a", listener=at_checkpoint(1, die))
+    with pytest.raises(OutputError, match="an unfinished run with device"):
+        write("a", device=None)
+    write("a")
+    write("b", checkpoint=None)
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy"))
+
+
+def test_components_larger_than_a_device_go_there_in_pieces_and_what_fits_nowhere_is_refused(tmp_path, monkeypatch):
+    x = np.random.default_rng(0).normal(size=(60, 60_000)).astype("f4")
+    np.save(tmp_path / "x.npy", x)
+    model = streampca.fit(x, n_components=50)
+    expected = model.transform(x)
+    has(monkeypatch, 711 * MIB)
+    found = written(model.write_scores, tmp_path / "x.npy", device=DEVICE)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+    found = written(model.write_reconstruction, tmp_path / "x.npy", device=DEVICE)
+    np.testing.assert_allclose(found, model.inverse_transform(expected), rtol=1e-4, atol=1e-3)
+    message = (
+        r"applying 50 components of 60000 features.* needs .* of device 'torch:cpu', and 500 MiB are free. Leave dev"
+    )
+    has(monkeypatch, 500 * MIB)
+    with pytest.raises(BudgetError, match=message):
+        model.write_scores(tmp_path / "x.npy", tmp_path / "y.npy", device=DEVICE)
+    with pytest.raises(BudgetError, match=message):
+        model.transform(x, device=DEVICE)
+    with pytest.raises(BudgetError, match=r"memory allows 1.0 MiB"):
+        model.write_scores(tmp_path / "x.npy", tmp_path / "y.npy", device=DEVICE, memory="1 MiB")
+    with pytest.raises(RequestError, match="for one process; leave out workers"):
+        model.write_scores(tmp_path / "x.npy", tmp_path / "y.npy", device=DEVICE, workers=2)
+
+
 # -- the device's memory
 
 
 def has(patch, count):
     """Let a device have so many bytes free."""
-    patch.setattr("streampca.fitting.open_fit.device_memory", lambda device: count)
+    patch.setattr("streampca.machine.device_memory", lambda device: count)
 
 
 def planned(method, free=None, *, of="f4", **how):

@@ -48,7 +48,7 @@ def centre_samples(stored: Array, parts: tuple[Array, ...], out: Array, roots: F
     shifts = [part for part in parts if part.any()]
     # A wider dtype less only the coarse part can need more digits than `out` has: subtract everything, then round.
     wide = np.result_type(stored, out) != out.dtype
-    whole = np.sum(parts, axis=0, dtype=np.float64)
+    whole: Any = np.sum(parts, axis=0, dtype=np.float64) if wide else 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # products are checked for NaN and infinity
         for start in range(0, len(stored), TILE_ROWS):
             rows = slice(start, start + TILE_ROWS)

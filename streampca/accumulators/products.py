@@ -38,8 +38,8 @@ class Block(Protocol):
     def astype(self, dtype: Any) -> Block:
         """Return the values in another dtype, a copy."""
 
-    def times(self, vectors: Array) -> Array:
-        """Return X Q, (rows, l), for Q (p, l) of the same dtype."""
+    def times(self, vectors: Array | Block) -> Array:
+        """Return X Q, (rows, l), for Q (p, l) of the same dtype, an array or a block of the same products."""
 
     def combined(self, factors: Array) -> Array:
         """Return F X, (m, p), for F (m, rows) of the same dtype."""
@@ -84,6 +84,9 @@ class Products(Protocol[OwnBlock, OwnSum]):
 
     def centre(self, stored: Array, parts: tuple[Array, ...], roots: Float64 | None = None) -> OwnBlock:
         """Return samples less a centre (`centering.split`), each times its root, until the next call."""
+
+    def half_squares(self, distances: Array, mean: Float64 | None = None) -> OwnBlock:
+        """Return -1/2 times squared distances, less the mean of their columns, if any, until the next call."""
 
     def block(self, values: Array) -> OwnBlock:
         """Return values that are centred already as a block; in memory they are not copied."""
@@ -137,8 +140,9 @@ class MemoryBlock:
     def astype(self, dtype: Any) -> MemoryBlock:  # noqa: D102
         return MemoryBlock(self.values.astype(dtype), one_thread=self._one_thread)
 
-    def times(self, vectors: Array) -> Array:  # noqa: D102
-        return times(self.values, vectors, one_thread=self._one_thread)
+    def times(self, vectors: Array | Block) -> Array:  # noqa: D102
+        others = vectors.values if isinstance(vectors, MemoryBlock) else vectors
+        return times(self.values, others, one_thread=self._one_thread)  # type: ignore[arg-type] # a block of its own kind
 
     def combined(self, factors: Array) -> Array:  # noqa: D102
         return times(factors, self.values, one_thread=self._one_thread)
@@ -202,6 +206,15 @@ class BlasProducts:
         centred = self._work[: stored.size].reshape(stored.shape)
         centre_samples(stored, parts, centred, roots)
         return MemoryBlock(centred, one_thread=self.one_thread)
+
+    def half_squares(self, distances: Array, mean: Float64 | None = None) -> MemoryBlock:  # noqa: D102
+        self.reserve(distances.size)
+        squares = self._work[: distances.size].reshape(distances.shape)
+        np.multiply(distances, distances, out=squares, dtype=self.dtype)
+        squares *= -0.5
+        if mean is not None:
+            squares -= mean
+        return MemoryBlock(squares, one_thread=self.one_thread)
 
     def block(self, values: Array) -> MemoryBlock:  # noqa: D102
         return MemoryBlock(values, one_thread=self.one_thread)

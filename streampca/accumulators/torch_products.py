@@ -13,6 +13,7 @@ import torch
 
 from ..arrays import Array, Float64
 from .centering import sum_of_parts
+from .products import Block
 
 
 class TorchBlock:
@@ -39,7 +40,7 @@ class TorchBlock:
     def astype(self, dtype: Any) -> TorchBlock:  # noqa: D102
         return TorchBlock(self.values.to(_torch_dtype(np.dtype(dtype))), self._owner)
 
-    def times(self, vectors: Array) -> Array:  # noqa: D102
+    def times(self, vectors: Array | Block) -> Array:  # noqa: D102
         return _array(self.values @ self._owner.sent(vectors))
 
     def combined(self, factors: Array) -> Array:  # noqa: D102
@@ -128,8 +129,11 @@ class TorchProducts:
     def sum(self, values: Float64) -> TorchSum:  # noqa: D102
         return TorchSum(values, self._device)
 
-    def sent(self, array: Array) -> Any:
-        """Return an array on the device; read-only ones are kept there until `release`."""
+    def sent(self, array: Array | Block) -> Any:
+        """Return an array on the device; read-only ones are kept there until `release`, and blocks are there."""
+        if isinstance(array, TorchBlock):
+            return array.values
+        assert isinstance(array, np.ndarray)  # noqa: S101 - blocks of other products are never mixed with these
         if array.flags.writeable:
             return torch.tensor(array, device=self._device)
         if id(array) not in self._kept:
@@ -140,9 +144,7 @@ class TorchProducts:
     def centre(  # noqa: D102
         self, stored: Array, parts: tuple[Array, ...], roots: Float64 | None = None
     ) -> TorchBlock:
-        dtype = _torch_dtype(self.dtype)
-        # torch has native byte order only, and no negative strides.
-        there = torch.tensor(np.ascontiguousarray(stored, stored.dtype.newbyteorder("=")), device=self._device)
+        dtype, there = _torch_dtype(self.dtype), self._as_stored(stored)
         # As `centering.centre_samples` does, operation by operation: centred values then have the same bits.
         if np.result_type(stored.dtype, self.dtype) != self.dtype:
             centre = torch.tensor(sum_of_parts(parts, stored.shape[1]), device=self._device)
@@ -154,6 +156,15 @@ class TorchProducts:
         if roots is not None:
             centred.mul_(torch.tensor(roots[:, None].astype(self.dtype), device=self._device))
         return TorchBlock(centred, self)
+
+    def _as_stored(self, values: Array) -> Any:
+        """Return values on the device as they are stored: torch has native byte order only, and no negative strides."""
+        return torch.tensor(np.ascontiguousarray(values, values.dtype.newbyteorder("=")), device=self._device)
+
+    def half_squares(self, distances: Array, mean: Float64 | None = None) -> TorchBlock:  # noqa: D102
+        squares = self._as_stored(distances).to(_torch_dtype(self.dtype), copy=True)
+        squares.mul_(squares).mul_(-0.5)
+        return TorchBlock(squares if mean is None else squares.sub_(self.sent(mean)), self)
 
     def block(self, values: Array) -> TorchBlock:  # noqa: D102
         return TorchBlock(torch.tensor(values, device=self._device), self)

@@ -249,6 +249,7 @@ def merge(run: RunFile, parts: tuple[str, ...], output: str, quiet: bool) -> Non
 @options("output.whiten", "output.missing")
 @_opening
 @_budget
+@options("run.device")
 @_sharing
 @_saving
 @_writing
@@ -271,6 +272,7 @@ def transform(run: RunFile, quiet: bool, print_config: bool) -> None:
 @option("output.whiten", help="Scores are whitened (those in .zarr say so themselves).")
 @_opening
 @_budget
+@options("run.device")
 @_sharing
 @_saving
 @_writing

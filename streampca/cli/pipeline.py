@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 # Fields of a `Run` for stages on an executor that exists already, and for stages that fit no model.
 NOTHING_SHARED: dict[str, Any] = {"workers": None, "cluster_options": None, "worker_memory": None, "dashboard": False}
-NOT_FITTED: dict[str, Any] = {"part": None, "scratch": None, "reuse": False, "device": None, "network": None}
+NOT_FITTED: dict[str, Any] = {"part": None, "scratch": None, "reuse": False, "network": None}
+NOT_MULTIPLIED: dict[str, Any] = {**NOT_FITTED, "device": None}  # ... and for those that multiply nothing
 OF_THE_MODEL = ("scores", "images", "report")
 UPDATED = ("n_components", "half_life")  # parameters that an update can change
 
@@ -511,14 +512,14 @@ def _write(job: _Job) -> None:
     run, outputs, model = job.run, job.outputs, job.result.model
     if job.is_due("collection"):
         with job.writing("collection"):
-            stage = replace(job.stage(outputs.collection), **NOT_FITTED)
+            stage = replace(job.stage(outputs.collection), **NOT_MULTIPLIED)
             streampca.copy(job.raw, preparation=job.preparation, run=stage)
     if model is not None and outputs.apply_model:
         _apply(job, model)
     if job.is_due("graph"):
         with job.writing("graph"):
             source, preparation = (job.raw, job.preparation) if outputs.scores is None else (outputs.scores, None)
-            stage = replace(job.stage(outputs.graph), **NOT_FITTED)
+            stage = replace(job.stage(outputs.graph), **NOT_MULTIPLIED)
             job.result.graph = streampca.neighbors(source, **vars(run.neighbors), preparation=preparation, run=stage)
 
 
@@ -546,5 +547,5 @@ def _apply(job: _Job, model: Model) -> None:
                 examine=output.examine,
                 figure_format=output.figure_format,
                 figure_width=output.figure_width,
-                run=replace(job.stage(str(outputs.report)), output=None, overwrite=True, **NOT_FITTED),
+                run=replace(job.stage(str(outputs.report)), output=None, overwrite=True, **NOT_MULTIPLIED),
             )

@@ -18,6 +18,7 @@ from ..fitting.fit import carry_out, fit, output_of
 from ..fitting.open_fit import Opened, drop_misfit_images, open_fit
 from ..kinds.description import Description, description_class, fields_of
 from ..kinds.run import Run, run_of
+from ..models.images import InvertibleModel
 from ..models.model import Model
 from ..planning.request import Request
 from ..preprocessing import Preparation
@@ -149,6 +150,11 @@ class ModelEstimator(TransformerBase, Description):
         return None if self.run is None else self.run.memory
 
     @property
+    def _where(self) -> dict[str, str]:
+        """The device of the run, if one is given, as an option of the model's methods."""
+        return {} if self.run is None or self.run.device is None else {"device": self.run.device}
+
+    @property
     def _whitens(self) -> bool:
         """True where scores are divided by their standard deviations."""
         return bool(getattr(self, "whiten", False))
@@ -166,7 +172,7 @@ class ModelEstimator(TransformerBase, Description):
 
     def _scores(self, samples: Any) -> Any:
         """Return scores of opened samples; kinds change them here, as scikit-learn wraps what `transform` returns."""
-        return self.model_.transform(samples, whiten=self._whitens)
+        return self.model_.transform(samples, whiten=self._whitens, **self._where)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit the model, and return the scores of the samples that it was fitted to."""
@@ -175,7 +181,8 @@ class ModelEstimator(TransformerBase, Description):
     def inverse_transform(self, X: Any) -> Any:
         """Return samples from scores, in the shape of those fitted: (n, p) or images."""
         check_is_fitted(self)
-        return self.model_.inverse_transform(as_source(X), whiten=self._whitens)
+        where = self._where if isinstance(self.model_, InvertibleModel) else {}
+        return self.model_.inverse_transform(as_source(X), whiten=self._whitens, **where)
 
     def _values(self, X: Any) -> Any:
         """Return samples for the model's `transform`: tables validated as by scikit-learn, others opened or unchanged.

@@ -10,7 +10,7 @@ from ..execution.checkpoint import checkpointing_of
 from ..execution.executor import cluster_of, executing
 from ..preprocessing import Preparation
 from ..preprocessing.copy import copy_collection, foresee_copy
-from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
+from ..preprocessing.run_options import DEVICE, OF_FITS, FitOptions, run_and_opening
 from ..readers import open_collection
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
@@ -55,7 +55,7 @@ def copy(source: Any, *, preparation: Preparation | None = None, **options: Unpa
     >>> streampca.open_collection("digits.zarr").shape
     (1797, 8, 8)
     """
-    run, opening = run_and_opening(copy, options, unused=OF_FITS)
+    run, opening = run_and_opening(copy, options, unused=(*OF_FITS, *DEVICE))
     listener = or_logged(run.listener)
     check_listener(listener)
     if run.output is None:

@@ -27,7 +27,7 @@ from ..models.pca import PCAModel
 from ..models.store import check_model_output
 from ..planning.request import Request
 from ..preprocessing import Preparation
-from ..preprocessing.run_options import OF_FITS, SHARING, FitOptions, refuse_unused
+from ..preprocessing.run_options import DEVICE, OF_FITS, SHARING, FitOptions, refuse_unused
 from ..readers import Collection, check_apart, open_collection, paths_of
 from ..readers.collection import file_and_key
 from ..readers.views.beginning import Beginning
@@ -167,7 +167,7 @@ def follow(
     """
     arguments = arguments_of(follow, kind, n_components, preparation, options)
     run, listener = arguments.run, arguments.listener
-    refuse_unused(follow, run, (*SHARING, *OF_FITS, "checkpoint"))
+    refuse_unused(follow, run, (*SHARING, *OF_FITS, *DEVICE, "checkpoint"))
     check_listener(listener)
     if run.output is None:
         raise RequestError("follow keeps a model up to date in a folder; give output='model.zarr'.")

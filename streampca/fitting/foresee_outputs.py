@@ -169,7 +169,7 @@ def _open(
     collection: Collection, kind: Description, run: Run, preparation: Preparation | None, columns: dict[str, Any]
 ) -> Opened:
     """Open a fit that is foreseen."""
-    options: dict[str, Any] = {"memory": run.memory, "scratch": run.scratch, "output": run.output}
+    options: dict[str, Any] = {name: getattr(run, name) for name in ("memory", "scratch", "output", "device")}
     arguments = arguments_of(foresee_fit, kind, DEFAULT, preparation, options)
     check_target(columns["target"], arguments.model)
     request, steps = arguments.request(), arguments.preparation
@@ -191,6 +191,7 @@ def foresee_applying(model: Model, raw: Collection, outputs: AppliedOutputs) -> 
                 ComponentsToCome(len(used.components), used.components.dtype, not used.is_held),
                 makes_images=True,
                 memory=outputs.run.memory,
+                device=outputs.run.device,
                 **form,
             )
     if outputs.has_report:
@@ -213,8 +214,9 @@ def _check_applying(opened: Opened, plan: Plan, outputs: AppliedOutputs) -> None
     stored = plan.stored or (outputs.is_stored and not fits_in_memory(nbytes, plan.memory))
     outputs.check_disk(collection.n_samples, k, collection.sample_shape, dtype.itemsize)
     components = ComponentsToCome(k, dtype, stored)
+    how: dict[str, Any] = {"memory": run.memory, "device": run.device}
     if outputs.scores:
-        check_foreseen(collection, collection.frame, components, makes_images=False, memory=run.memory)
+        check_foreseen(collection, collection.frame, components, makes_images=False, **how)
         outputs.check_graph(collection.n_samples, k)
     if outputs.images:
         most = k if isinstance(plan.request.n_components, int) else plan.problem.most_components
@@ -226,5 +228,5 @@ def _check_applying(opened: Opened, plan: Plan, outputs: AppliedOutputs) -> None
         # Reconstruction reads samples before normalize, to give each image its own mean or norm again.
         images = Prepared(collection.raw, collection.preparation.unnormalized)
         count = min(k, outputs.n_components or k)
-        options: dict[str, Any] = {"residual": outputs.residual, "whole": outputs.whole, "memory": run.memory}
+        options: dict[str, Any] = {"residual": outputs.residual, "whole": outputs.whole, **how}
         check_foreseen(images, collection.frame, replace(components, count=count), makes_images=True, **options)

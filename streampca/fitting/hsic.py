@@ -34,7 +34,7 @@ from ..planning.blocks import Span, blocks_of
 from ..planning.hsic import DELTA, FEATURES, HsicPlan, HsicRequest
 from ..planning.hsic import plan_hsic as make_hsic_plan
 from ..preprocessing import Preparation
-from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
+from ..preprocessing.run_options import DEVICE, OF_FITS, FitOptions, run_and_opening
 from ..readers import Collection, open_collection
 from ..readers.collection import states_by_name, unchanged
 from ..signals import safe_point, stopping_on_signals
@@ -262,7 +262,7 @@ def _opened(
     """Return both sides, the checked request and the run, of x, y and target of `caller`."""
     names = fields_of(HsicDescription)
     description: dict[str, Any] = {name: value for name, value in options.items() if name in names}
-    unused = (*OF_FITS, "output", "overwrite")
+    unused = (*OF_FITS, *DEVICE, "output", "overwrite")
     run, opening = run_and_opening(caller, options, unused=unused, own=names)
     listener = or_logged(run.listener)
     check_listener(listener)

@@ -37,7 +37,7 @@ from ..planning import Plan, merge_plan
 from ..planning.blocks import Span, blocks_of
 from ..planning.incremental import SKETCH, batch_plan, merged_sketch_candidates
 from ..planning.request import RUN_FIELDS, STOPPING, Problem, Request
-from ..preprocessing.run_options import OF_FITS, SHARING, run_and_opening
+from ..preprocessing.run_options import DEVICE, OF_FITS, SHARING, run_and_opening
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import check_apart, fitted_reading, shared_record
 from ..readers.collection import digest
@@ -115,7 +115,7 @@ def merge(
     >>> streampca.merge(["part1.zarr", "part2.zarr"])
     PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
-    run, _ = run_and_opening(merge, options, unused=(*SHARING, *OF_FITS))
+    run, _ = run_and_opening(merge, options, unused=(*SHARING, *OF_FITS, *DEVICE))
     checked, count = is_checked(coordinates), None if n_components == "all" else components(n_components)
     path, models = None if run.output is None else expanded(run.output), _models_of(parts)
     with run_session("merge", run, path) as current:

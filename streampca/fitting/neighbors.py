@@ -57,7 +57,7 @@ from ..planning.neighbors import (
 )
 from ..planning.neighbors import plan_neighbors as make_neighbors_plan
 from ..preprocessing import Preparation, Prepared
-from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
+from ..preprocessing.run_options import DEVICE, OF_FITS, FitOptions, run_and_opening
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import check_apart, open_collection, paths_of
 from ..readers.collection import State, states_by_name, unchanged
@@ -142,7 +142,7 @@ def neighbors(
            [0],
            [1]], dtype=int32)
     """
-    run, opening = run_and_opening(neighbors, options, unused=OF_FITS)
+    run, opening = run_and_opening(neighbors, options, unused=(*OF_FITS, *DEVICE))
     listener = or_logged(run.listener)
     check_listener(listener)
     request = _request(n_neighbors, method, ef_search, random_state, run)

@@ -13,11 +13,11 @@ from typing import Any, Literal, cast
 
 import numpy.typing as npt
 
+from .. import machine
 from ..arrays import Float64
 from ..errors import BudgetError, DataError, RequestError
 from ..events import FileSkipped, Listener, silent
 from ..kinds.run import Part
-from ..machine import device_memory
 from ..planning import Plan, make_plan, part_plan
 from ..planning.blocks import block_limit
 from ..planning.embedding import EmbeddingPlan
@@ -27,7 +27,7 @@ from ..planning.registry import OF_KERNEL
 from ..planning.request import Problem, Request
 from ..preprocessing import Preparation, Prepared, complete_samples, observed_features, resolved
 from ..preprocessing.kernel_features import KernelFeatures
-from ..preprocessing.sizes_for_planning import problem_of, this_machine
+from ..preprocessing.sizes_for_planning import multiplied_on, problem_of, this_machine
 from ..readers import Collection
 from ..readers.target import Target, check_target, target_of
 from ..readers.views.compose import samples_of_image
@@ -207,12 +207,9 @@ def plan_collection(
             f"{collection.source} has one sample, and variance needs at least two; give more images"
             f"{samples_of_image(collection.raw)}."
         )
-    problem, free = replace(problem_of(collection), total_weight=total_weight), 0
+    problem = replace(problem_of(collection), total_weight=total_weight)
     if request.device:
-        # One block at a time is multiplied there, so that threads and integer units of the processor are not used.
-        free = device_memory(request.device)
-        there: dict[str, Any] = {"cores": 1, "integer_units": "none", "device_memory": request.device_memory or free}
-        problem = replace(problem, machine=replace(problem.machine, **there))
+        problem = multiplied_on(request.device, problem, request.device_memory)
     if collection.pending is not None:
         problem = replace(problem, kernel_rank=collection.n_samples - 1)  # centring takes one direction
         if collection.holds_landmarks:
@@ -229,7 +226,7 @@ def plan_collection(
         rank = 0 if request.model.target_rule == "number" else target.rank
         problem = replace(problem, target_width=target.width, target_rank=rank)
     plan = make_plan(problem, request) if part is None else part_plan(problem, request, part)
-    if plan.device_bytes > free:
+    if request.device and plan.device_bytes > (free := machine.device_memory(request.device)):
         raise BudgetError(
             f"the fit to resume was planned with {format_bytes(plan.device_bytes)} of the memory of device "
             f"{request.device!r}, and {format_bytes(free)} are free now; resume it when other work there has ended, or "

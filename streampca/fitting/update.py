@@ -28,7 +28,7 @@ from ..models.pca import PCAModel
 from ..planning.incremental import sketch_rows
 from ..planning.request import Request
 from ..preprocessing import Prepared
-from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
+from ..preprocessing.run_options import DEVICE, OF_FITS, FitOptions, run_and_opening
 from ..readers import Collection, check_apart, column_paths, open_collection, paths_of
 from ..readers.views.chosen import Chosen
 from ..readers.weights import weights_digest, weights_of_batch
@@ -111,7 +111,7 @@ def update(
     >>> streampca.update("model.zarr", digits[1000:])
     PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
-    run, opening = run_and_opening(update, options, unused=OF_FITS)
+    run, opening = run_and_opening(update, options, unused=(*OF_FITS, *DEVICE))
     listener = or_logged(run.listener)
     check_listener(listener)
     earlier = load_to_update(model, run.memory)

@@ -155,6 +155,14 @@ class Run(NamedFields):
         """True if workers share the work."""
         return self.cluster is not None or self.workers is not None
 
+    def check_device(self) -> None:
+        """Refuse a device where workers share the work, each of which would need one."""
+        if self.device is not None and self.is_shared:
+            raise RequestError(
+                f"device {self.device!r} multiplies for one process; leave out --workers (workers) and --cluster "
+                "(cluster)."
+            )
+
 
 class RunOptions(TypedDict, total=False):
     """The fields of `Run` as keywords of functions, and a `Run` that holds others."""

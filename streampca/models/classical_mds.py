@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..accumulators.products import Products
 from ..arrays import Array, Float64
 from ..errors import ModelError
 from .components import ComponentsModel
@@ -40,12 +41,9 @@ class DistancePlacement(Subspace):
     def _dtype_of(self, rows: Array) -> np.dtype[Any]:
         return np.dtype(np.float64)
 
-    def _centred(self, rows: Array, out: Array | None = None) -> Array:
+    def _block(self, products: Products[Any, Any], rows: Array, mean: Array) -> Any:
         """Return -1/2 times the squares of rows of distances, minus the mean, in float64."""
-        centred: Float64 = np.multiply(rows, rows, out=out, dtype=np.float64)
-        centred *= -0.5
-        centred -= self.mean
-        return centred
+        return products.half_squares(rows, mean)
 
 
 class ScaledModel(ComponentsModel):

@@ -19,7 +19,7 @@ from ..units import counted, format_shape
 from .accuracy import null_directions, trust_of
 from .model import Model, plain
 from .store import PER_COMPONENT
-from .subspace import Subspace
+from .subspace import Subspace, multiplied_there
 
 NONE_CONTAINED = "fit with --pca-components (pca_components), or fit a model of kind 'pca'"  # instead of an embedding
 
@@ -198,6 +198,7 @@ class ComponentsModel(CountedModel):
         n_components: int | None = None,
         *,
         missing: str | None = None,
+        device: str | None = None,
         **opening: Unpack[OpeningOptions],
     ) -> Any:
         """Return the squared distance between each prepared sample and its reconstruction, shape (n,), float64.
@@ -205,7 +206,7 @@ class ComponentsModel(CountedModel):
         The distance is over features as analysed: inside the mask, scaled and normalized. Its mean over the fitted
         samples is (n - 1)/n times the sum of the variances outside the components.
         """
-        subspace = self._first(n_components, missing)
+        subspace = multiplied_there(self._first(n_components, missing), device)
         return self.number_of_each(
             samples, subspace.squared_error, "reconstruction_error", missing=subspace.missing, **opening
         )
@@ -217,6 +218,7 @@ class ComponentsModel(CountedModel):
         n_components: int | None = None,
         *,
         missing: str | None = None,
+        device: str | None = None,
         **opening: Unpack[OpeningOptions],
     ) -> Any:
         """Return Hotelling's T2 of each sample, shape (n,), float64: its squared distance along the components.
@@ -225,5 +227,5 @@ class ComponentsModel(CountedModel):
         Its mean over the fitted samples is (n - 1)/n times the number of components. `reconstruction_error` measures
         the distance from the components.
         """
-        subspace = self._first(n_components, missing)
+        subspace = multiplied_there(self._first(n_components, missing), device)
         return self.number_of_each(samples, subspace.t2, "hotelling_t2", missing=subspace.missing, **opening)

@@ -24,7 +24,7 @@ from .components import ComponentsModel, CountedModel
 from .compression import Compression, check_compared, fitted_compression, measured_compression, written_compression
 from .data_arrays import COMPONENT, MapResult, NamedSamples, component_numbers, units_of
 from .model import Model, numbered
-from .subspace import Subspace
+from .subspace import Subspace, multiplied_there
 from .transform import (
     OfNumbered,
     Projection,
@@ -51,7 +51,9 @@ def array_of_scores(scores: Any, most: int) -> Any:
 class InvertibleModel(Model):
     """Model whose scores can be converted back to images: a mean plus a weighted sum of patterns."""
 
-    def inverse_transform(self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK) -> Any:
+    def inverse_transform(
+        self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK, device: str | None = None
+    ) -> Any:
         """Return images from scores: ``mean + scores @ components``.
 
         Parameters
@@ -63,6 +65,8 @@ class InvertibleModel(Model):
             True if the scores were whitened.
         coordinates : {"check", "ignore"}
             "check" matches scores to components by their numbers, if they have them; "ignore" by position.
+        device : str, optional
+            As for `transform`.
 
         Returns
         -------
@@ -85,11 +89,11 @@ class InvertibleModel(Model):
             result = MapResult(self.sample_dims, "images", self.coordinates, units)
             named_scores.check(result)
             named_scores = named_scores.numbered(self.n_scores) if is_checked(coordinates) else named_scores
-            images = self.inverse_transform(named_scores.values, whiten=whiten)
+            images = self.inverse_transform(named_scores.values, whiten=whiten, device=device)
             return named_scores.named(images, result)
         scores = array_of_scores(scores, self.n_scores)
         # Without dates or groups of the samples, which scores do not have: anomalies stay anomalies.
-        function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)
+        function = partial(images_of, multiplied_there(self.subspace, device), frame=self.frame, whiten=whiten)
         dtype, named = np.float32 if scores.dtype == np.float32 else np.float64, partial(numbered, source="the scores")
         return map_array(scores, function, shape=self.sample_shape, dtype=dtype, named=named)
 
@@ -104,13 +108,14 @@ class ReconstructingModel(InvertibleModel, CountedModel):
         n_components: int | None = None,
         *,
         missing: str | None = None,
+        device: str | None = None,
         **opening: Unpack[OpeningOptions],
     ) -> Any:
         """Return images of samples from their scores along the first components: projections where all are used.
 
         Parameters
         ----------
-        samples, missing
+        samples, missing, device
             As for `transform`. Images are NaN where scores are.
         n_components : int, optional
             Number of first components; all by default.
@@ -123,7 +128,7 @@ class ReconstructingModel(InvertibleModel, CountedModel):
             Prepared images, all steps after the mask undone; NaN outside the mask. A DataArray keeps its coordinates,
             cropped or averaged as the pixels are, in the model's order; without any, it gets the model's.
         """
-        return self._images(samples, self._first(n_components, missing), opening)
+        return self._images(samples, multiplied_there(self._first(n_components, missing), device), opening)
 
     def residual(
         self,
@@ -132,6 +137,7 @@ class ReconstructingModel(InvertibleModel, CountedModel):
         n_components: int | None = None,
         *,
         missing: str | None = None,
+        device: str | None = None,
         **opening: Unpack[OpeningOptions],
     ) -> Any:
         """Return each prepared sample minus its reconstruction.
@@ -139,7 +145,8 @@ class ReconstructingModel(InvertibleModel, CountedModel):
         Parameters, shapes and units are those of `reconstruct`: the two add up to the prepared samples inside the mask,
         before any later step.
         """
-        return self._images(samples, self._first(n_components, missing), opening, residual=True)
+        subspace = multiplied_there(self._first(n_components, missing), device)
+        return self._images(samples, subspace, opening, residual=True)
 
     def _images(self, samples: Any, subspace: Subspace, opening: OpeningOptions, *, residual: bool = False) -> Any:
         """Return reconstructions or residuals; samples are normalized inside, to undo it with their own numbers."""
@@ -192,7 +199,9 @@ class ReconstructingModel(InvertibleModel, CountedModel):
             `from_patches`, which reads and fills arrays on disk.
         """
         run, opening = run_and_opening(self.write_reconstruction, options, unused=(*OF_FITS, "output"))
+        run.check_device()
         output, subspace = self._output(path, source), self._first(n_components, missing)
+        subspace = replace(subspace, device=run.device or "")
         raw = open_collection(source, like=self, **opening)
         collection = self.check_reconstruction(raw, n_components=n_components, residual=residual, whole=whole)
         from_scores = self._holds_scores(raw)

@@ -31,7 +31,7 @@ from .images import array_of_scores
 from .likelihood import DensityModel
 from .model import over
 from .pca import PCAModel
-from .subspace import Subspace
+from .subspace import Subspace, multiplied_there
 from .transform import map_array
 
 RIDGE = 1e-3  # relative to the mean diagonal of the kernel of scores
@@ -210,11 +210,12 @@ class KernelPCAModel(DensityModel):
         *,
         missing: str | None = None,
         method: str = "ridge",
+        device: str | None = None,
         **opening: Unpack[OpeningOptions],
     ) -> Any:
         """Return pre-images of the projections of samples on the first components; see `inverse_transform`."""
         self._check_pre_image_method(method)
-        subspace = self._first(n_components, missing)
+        subspace = multiplied_there(self._first(n_components, missing), device)
         function = partial(self._reconstructed, subspace=subspace, method=method)
         shape = self.image_frame.sample_shape
         result = MapResult(image_dims(shape), "images", shape=shape, dtype=np.float64)

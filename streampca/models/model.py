@@ -52,7 +52,7 @@ from .data_arrays import (
 )
 from .notebook import model_html
 from .store import SAMPLE, ModelWriter
-from .subspace import Subspace, working_dtype
+from .subspace import Subspace, multiplied_there, working_dtype
 from .transform import (
     OfNumbered,
     Projection,
@@ -230,7 +230,14 @@ class Model(ABC):
     # -- scores
 
     def transform(
-        self, samples: Any, /, *, whiten: bool = False, missing: str | None = None, **opening: Unpack[OpeningOptions]
+        self,
+        samples: Any,
+        /,
+        *,
+        whiten: bool = False,
+        missing: str | None = None,
+        device: str | None = None,
+        **opening: Unpack[OpeningOptions],
     ) -> Any:
         """Scores of samples along the components.
 
@@ -249,6 +256,8 @@ class Model(ABC):
             outside its mask, and others are an error. "drop-samples": such samples keep their place, and every score is
             NaN. "em": scores are those of least squares over the observed features (NaN where there are none), from
             which `reconstruct` fills in the others; errors are over the observed features.
+        device : str, optional
+            Device that multiplies, such as cuda, see `Run`; by default the processor.
         **opening
             ``key``, ``select`` ...: how a path is opened, see `Opening`; by default as the samples of the fit were, see
             the parameter `like` of `open_collection`. ``coordinates="check"`` requires the coordinates of the model, in
@@ -263,7 +272,9 @@ class Model(ABC):
         Raises
         ------
         RequestError
-            If `whiten` is given for coordinates in an embedding.
+            If `whiten` is given for coordinates in an embedding, or the device is not here.
+        BudgetError
+            If the components do not fit in the memory of the device.
         ModelError
             If the samples have another raw shape or kind than the model was fitted on, some but not all of their axes
             have the model's names, or their coordinates differ from the model's; or if the model subtracts the means
@@ -274,7 +285,7 @@ class Model(ABC):
         """
         k, units = self.n_scores, None if whiten else units_of(self, self.preparation)
         scores = MapResult((COMPONENT,), "scores", component_numbers(k), units, shape=(k,))
-        subspace = self._map(missing, whiten)
+        subspace = multiplied_there(self._map(missing, whiten), device)
         function = scores_of(subspace, whiten=whiten)
         return self._mapped(samples, function, scores, opening=opening, missing=subspace.missing)
 
@@ -501,9 +512,11 @@ class Model(ABC):
             If not even pieces of the components and one sample fit the budget.
         """
         run, opening = run_and_opening(self.write_scores, options, unused=(*OF_FITS, "output"))
+        run.check_device()
         output, collection = self._output(path, source), self.prepared(source, **opening)
+        subspace = replace(self._map(missing, whiten), device=run.device or "")
         write_projection(
-            Projection(self._map(missing, whiten), self.frame, collection, whiten, grid_bytes=self._grid_bytes),
+            Projection(subspace, self.frame, collection, whiten, grid_bytes=self._grid_bytes),
             output,
             model=self.name,
             dims=(COMPONENT,),

@@ -7,23 +7,30 @@ part of the mean and of the components.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import product
+from threading import Lock
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
+from .. import machine
 from ..accumulators.finite import incomplete_rows
+from ..accumulators.products import Block, Products, products_on
 from ..accumulators.sparse_rows import product_about
 from ..arrays import Array, Float64, is_sparse
+from ..kinds.run import run_of
 from ..planning.blocks import Span, blocks_of
+from ..planning.device import check_applied, rows_on_device
 from ..signals import safe_point
 from ..storage.components import StoredRows
 from .least_squares import NormalEquations, groups
 
+_ONE_AT_A_TIME = Lock()
 PIECE = 2**17  # values whose squares are added at a time: 1 MiB in float64, which stays in the cache
 # Samples are centred and multiplied by tiles of this size, in a buffer that is used again: 3.4 ms in place of 4.5 for
 # 3000 samples of 784 features. A tile has at least TILE_ROWS rows, as every tile reads all components.
@@ -59,6 +66,26 @@ def squared_lengths(rows: Array, others: Array) -> Float64:
     return lengths
 
 
+def multiplied_there(subspace: Subspace, device: str | None) -> Subspace:
+    """Return a subspace whose products a device computes, if one is given.
+
+    Raises
+    ------
+    RequestError
+        If it is no device, or not here.
+    BudgetError
+        If it has not enough memory for the components, or for a range of those on disk.
+    """
+    if device is None:
+        return subspace
+    device = cast("str", run_of({"device": device}).device)
+    components = subspace.components
+    ranges = [] if isinstance(components, np.ndarray) else [span.size for span in components.ranges()]
+    features = max(ranges, default=subspace.n_features)
+    check_applied(len(subspace.components), features, device, machine.device_memory(device))
+    return replace(subspace, device=device)
+
+
 @dataclass(frozen=True)
 class Subspace:
     """An affine subspace of R^p with a basis of unit vectors, orthonormal unless there is a `triangle`.
@@ -82,6 +109,8 @@ class Subspace:
     triangle : ndarray of shape (k, k) or None
         Upper triangular factor R of components^T = Q R, with orthonormal columns Q; None where components are
         orthonormal. Rows are reconstructed by projection on the span of the components.
+    device : str
+        Device that multiplies rows and components (`streampca.accumulators.products`), by default the processor.
     """
 
     mean: Float64
@@ -90,6 +119,10 @@ class Subspace:
     missing: str = "error"
     fills_in: bool = field(default=False, kw_only=True)
     triangle: Float64 | None = None
+    device: str = field(default="", kw_only=True)
+
+    def __getstate__(self) -> dict[str, Any]:  # without what is on a device, or computed from the rest
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     @property
     def n_features(self) -> int:
@@ -113,8 +146,8 @@ class Subspace:
 
     @property
     def takes_sparse(self) -> bool:
-        """True if scores are products, which sparse rows are multiplied for as they are."""
-        return True
+        """True if scores are products, which sparse rows are multiplied for as they are; not on a device."""
+        return not self.device
 
     @property
     def is_held(self) -> bool:
@@ -202,13 +235,14 @@ class Subspace:
         if is_sparse(rows):
             return product_about(rows, self.mean, self._loadings)
         dtype = self._dtype_of(rows)
-        loadings = cast("Array", self.components).T.astype(dtype, copy=False)
-        scores: Array = np.empty((len(rows), loadings.shape[1]), dtype)
-        count = max(TILE_ROWS, TILE_BYTES // (dtype.itemsize * max(1, rows.shape[1])))
-        centred = np.empty((min(len(rows), count), rows.shape[1]), dtype)
-        for start in range(0, len(rows), count):
-            tile = rows[start : start + count]
-            np.matmul(self._centred(tile, centred[: len(tile)]), loadings, out=scores[start : start + count])
+        products, components = self._multiplied_by(dtype)
+        scores: Array = np.empty((len(rows), components.shape[0]), dtype)
+        mean, p = self.mean.astype(dtype, copy=False), max(1, rows.shape[1])
+        count = self._tile_rows(p, dtype) or max(TILE_ROWS, TILE_BYTES // (dtype.itemsize * p))
+        with self._turn():
+            for start in range(0, len(rows), count):
+                tile = slice(start, start + count)
+                scores[tile] = self._block(products, rows[tile], mean).times(components.T)
         if scores.dtype == np.float32:
             scores -= self._scores_of_mean_rounding
         return scores
@@ -239,10 +273,50 @@ class Subspace:
 
     def part_of_rows(self, scores: Array) -> Array:
         """Return the features of this piece of reconstructed rows: (m, j) to (m, features), in the scores' dtype."""
-        loads = self.coefficients(scores)
-        rows: Array = loads @ cast("Array", self.components)[: loads.shape[1]].astype(scores.dtype, copy=False)
+        rows = self._combined(self.coefficients(scores), scores.dtype)
         rows += self.mean.astype(scores.dtype)
         return rows
+
+    def _combined(self, loads: Array, dtype: np.dtype[Any]) -> Array:
+        """Return sums of the first components with these coefficients, (m, j) to (m, features)."""
+        _, components = self._multiplied_by(dtype)
+        loads = loads.astype(dtype, copy=False)
+        first, count = components[: loads.shape[1]], self._tile_rows(self.n_features, dtype)
+        with self._turn():
+            if count is None or len(loads) <= count:
+                return first.combined(loads)
+            rows: Array = np.empty((len(loads), self.n_features), dtype)
+            for start in range(0, len(loads), count):
+                rows[start : start + count] = first.combined(loads[start : start + count])
+        return rows
+
+    def _turn(self) -> AbstractContextManager[Any]:
+        """Return the lock of a device: threads take turns there, as its memory is counted for one of them."""
+        return _ONE_AT_A_TIME if self.device else nullcontext()
+
+    def _block(self, products: Products[Any, Any], rows: Array, mean: Array) -> Any:
+        """Return rows minus the mean, as a block to be multiplied."""
+        return products.centre(rows, (mean,))
+
+    def _multiplied_by(self, dtype: np.dtype[Any]) -> tuple[Products[Any, Any], Block]:
+        """Return products in a dtype, and the components as a block of these, which stays on a device."""
+        if self.device and dtype in self._on_device:
+            return self._on_device[dtype]
+        # Several threads can apply the subspace; each then uses one of BLAS.
+        products = products_on(self.device, dtype, one_thread=True)
+        made = products, products.block(cast("Array", self.components).astype(dtype, copy=False))
+        if self.device:
+            self._on_device.clear()  # memory is counted for components in one dtype
+            self._on_device[dtype] = made
+        return made
+
+    @cached_property
+    def _on_device(self) -> dict[np.dtype[Any], tuple[Products[Any, Any], Block]]:
+        return {}
+
+    def _tile_rows(self, features: int, dtype: np.dtype[Any]) -> int | None:
+        """Return how many rows a device multiplies at a time; None without one."""
+        return rows_on_device(features, dtype.itemsize) if self.device else None
 
     def squared_error(self, rows: Array, scores: Array | None = None) -> Array:
         """Return the squared distance of each row from the subspace over its observed features, shape (m,), float64.
@@ -252,9 +326,11 @@ class Subspace:
         scores, error = self.project(rows) if scores is None else scores, np.zeros(len(rows))
         loads = self.coefficients(scores)
         for features, piece in self.pieces():
-            # The mean's own rounding in `_centred` lies below the rounding of the rows.
-            centred = piece._centred(rows[:, slice(*features)])
-            centred -= loads @ cast("Array", piece.components).astype(centred.dtype, copy=False)
+            # The rounding of the mean lies below that of the rows. In this process, as the difference stays here.
+            dtype = self._dtype_of(rows)
+            here = products_on("", dtype, one_thread=True)
+            centred = piece._block(here, rows[:, slice(*features)], piece.mean.astype(dtype, copy=False)).values
+            centred -= piece._combined(loads, centred.dtype)
             if self.missing == "em":
                 np.copyto(centred, 0, where=~np.isfinite(rows[:, slice(*features)]))
             error += np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
@@ -295,13 +371,6 @@ class Subspace:
         triangle = self.triangle[: scores.shape[1], : scores.shape[1]]
         along = self.along_basis(scores)
         return np.asarray(solve_triangular(triangle, along.T, check_finite=False).T, dtype=scores.dtype)
-
-    def _centred(self, rows: Array, out: Array | None = None) -> Array:
-        """Return rows minus the mean, in the working dtype; in `out` if it is passed."""
-        out = np.empty(rows.shape, self._dtype_of(rows)) if out is None else out
-        np.copyto(out, rows, casting="unsafe")  # converting first is faster than converting while subtracting
-        out -= self.mean.astype(out.dtype, copy=False)
-        return out
 
     def _dtype_of(self, rows: Array) -> np.dtype[Any]:
         """Return the dtype in which rows are centred and multiplied."""

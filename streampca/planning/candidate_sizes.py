@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from ..errors import BudgetError
 from ..units import MIB, budget_size, format_bytes
 from .blocks import Span, span_count, spans_of
+from .device import device_refusal
 from .memory import MemoryEstimate, Phase
 from .network import NETWORK, SharedPasses, Sharing
 from .plan import Plan, PlannedSizes
@@ -81,9 +82,26 @@ class Sizes(ABC):
         """Sort key among candidates of one group, the best first; among equals the earlier is taken."""
         return 0
 
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase on a device that multiplies, where what is done does so."""
+        return iter(())
+
+    @property
+    def on_device(self) -> Phase | None:
+        """The phase that needs most of the device's memory, if a device multiplies."""
+        if self.problem.machine.device_memory is None:
+            return None
+        return max(self.device_phases(), key=lambda phase: phase.total, default=None)
+
+    @property
+    def fits_device(self) -> bool:
+        """True if a device that multiplies has enough memory, or none does."""
+        most, phase = self.problem.machine.device_memory, self.on_device
+        return most is None or phase is None or phase.total <= most
+
     def fits(self, memory: int) -> bool:
-        """Tell whether every phase does with so much memory."""
-        return self.fits_budget(memory)
+        """Tell whether every phase does with so much memory, and with what a device has."""
+        return self.fits_budget(memory) and self.fits_device
 
     def fits_budget(self, memory: int) -> bool:
         """Tell the same of this process alone, whatever a device has."""
@@ -152,27 +170,6 @@ class MethodSizes(PlannedSizes, Sizes):
     @abstractmethod
     def cost(self) -> Cost:
         """Passes, bytes and work."""
-
-    def device_phases(self) -> Iterator[Phase]:
-        """Yield the memory of each phase on a device that multiplies, where the method does so."""
-        return iter(())
-
-    @property
-    def on_device(self) -> Phase | None:
-        """The phase that needs most of the device's memory, if a device multiplies."""
-        if self.problem.machine.device_memory is None:
-            return None
-        return max(self.device_phases(), key=lambda phase: phase.total, default=None)
-
-    def fits(self, memory: int) -> bool:
-        """Tell whether every phase does with so much memory, and with what a device has."""
-        return self.fits_budget(memory) and self.fits_device
-
-    @property
-    def fits_device(self) -> bool:
-        """True if a device that multiplies has enough memory, or none does."""
-        most, phase = self.problem.machine.device_memory, self.on_device
-        return most is None or phase is None or phase.total <= most
 
     @property
     @abstractmethod
@@ -300,6 +297,9 @@ def search_or_refuse(doing: str, groups: Groups[S], budget: tuple[int, str], mor
     sizes = search(groups, budget[0])
     if sizes is None:
         smallest = smallest_sizes(groups)
+        machine, phase = smallest.problem.machine, smallest.on_device
+        if phase is not None and smallest.fits_budget(budget[0]):
+            raise device_refusal(doing, machine.device, format_bytes(phase.total), machine.device_memory or 0)
         raise refusal(doing, smallest.least_budget, smallest.memory_estimate, budget, more)
     return sizes
 

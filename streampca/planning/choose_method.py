@@ -322,7 +322,7 @@ def _refusal_of_device(problem: Problem, request: Request, memory: int) -> Budge
         if request.method != "auto":
             plan = _best(problem, request.asking(method="auto"))
             other = f"Use method {plan.method!r}, which needs {format_bytes(plan.device_bytes)} there"
-    return device_refusal(method, request.device, format_bytes(phase.total), free, other)
+    return device_refusal(f"method {method!r}", request.device, format_bytes(phase.total), free, other)
 
 
 def _with_output(problem: Problem, request: Request, memory: int, least: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..errors import BudgetError, RequestError
 from ..units import MIB, format_bytes, format_shape
@@ -12,6 +12,9 @@ from .request import Problem
 METHODS = ("covariance", "dual", "randomized")
 # Libraries of CUDA, torch's allocator of memory in pieces, and a product's own workspace.
 RUNTIME = {"libraries of the device": 512 * MIB}
+# Samples are projected, and made, by tiles of this size: large beside what starting a product takes, and small beside a
+# device's memory. A tile has at least TILE_ROWS rows, as every tile multiplies all components.
+TILE_BYTES, TILE_ROWS = 64 * MIB, 64
 
 
 def among_phase(name: str, problem: Problem, order: int, piece: int, precision: str) -> Phase:
@@ -67,6 +70,41 @@ def components_phase(problem: Problem, piece: int, k: int) -> Phase:
     return Phase.of("components", items, _piece_items(problem, n, piece, "double", PROBES), RUNTIME)
 
 
+def applied_phase(stored: int, k: int, features: int, itemsize: int) -> Phase:
+    """Return the memory while samples are projected on k components of so many features, and made of these.
+
+    Values of samples have `stored` bytes each, and `itemsize` as they are multiplied.
+    """
+    rows, wide = rows_on_device(features, itemsize), stored + 8 * (itemsize == 8)
+    items = {
+        f"{k} components of {features} features": itemsize * k * features,
+        f"tile of {rows} samples, as stored and centred, or as made": (wide + 2 * itemsize) * rows * features,
+        "their scores": 2 * itemsize * rows * k,
+    }
+    return Phase.of("apply", items, RUNTIME)
+
+
+def rows_on_device(features: int, itemsize: int) -> int:
+    """Return how many rows of so many features are projected, or made, on a device at a time."""
+    return max(TILE_ROWS, TILE_BYTES // (itemsize * max(1, features)))
+
+
+def features_on_device(problem: Problem, k: int, itemsize: int) -> int:
+    """Return the most features of k components that a device holds; without one, all of the problem."""
+    free, p = problem.machine.device_memory, problem.n_features
+    if free is None:
+        return p
+    fits = (features for features in _halves(p) if applied_phase(problem.itemsize, k, features, itemsize).total <= free)
+    return next(fits, 1)
+
+
+def _halves(count: int) -> Iterator[int]:
+    while count > 1:
+        yield count
+        count = -(-count // 2)
+    yield 1
+
+
 def _piece_items(problem: Problem, length: int, piece: int, precision: str, width: int) -> dict[str, int]:
     """A piece as stored and in double precision while it is centred, centred, and its squares; and times vectors."""
     itemsize = 8 if precision == "double" else 4
@@ -74,6 +112,19 @@ def _piece_items(problem: Problem, length: int, piece: int, precision: str, widt
         f"piece of {piece} x {length}, as stored and centred": (problem.itemsize + 8 + 2 * itemsize) * length * piece,
         "probes": itemsize * width * (2 * length + piece),
     }
+
+
+def check_applied(k: int, features: int, device: str, free: int) -> None:
+    """Refuse to apply k components of so many features on a device to samples of any dtype.
+
+    Raises
+    ------
+    BudgetError
+        If it has not enough memory.
+    """
+    needed = applied_phase(8, k, features, 8).total
+    if needed > free:
+        raise device_refusal(f"applying {k} components of {features} features", device, format_bytes(needed), free)
 
 
 def check_device(problem: Problem, methods: Sequence[str]) -> None:
@@ -93,13 +144,13 @@ def check_device(problem: Problem, methods: Sequence[str]) -> None:
         raise RequestError("sparse samples are not multiplied on a device; leave --device (device) out.")
 
 
-def device_refusal(method: str, device: str, needed: str, free: int, other: str = "") -> BudgetError:
+def device_refusal(doing: str, device: str, needed: str, free: int, other: str = "") -> BudgetError:
     """Return the refusal of products that need more memory than their device has free.
 
     Parameters
     ----------
-    method, device : str
-        Method that needs least, and the device.
+    doing, device : str
+        What does not fit, and the device.
     needed : str
         Its memory there, in words.
     free : int
@@ -109,6 +160,6 @@ def device_refusal(method: str, device: str, needed: str, free: int, other: str 
     """
     leave = f"{other}, or leave" if other else "Leave"
     return BudgetError(
-        f"method {method!r} needs {needed} of the memory of device {device!r}, and {format_bytes(free)} are free. "
+        f"{doing} needs {needed} of the memory of device {device!r}, and {format_bytes(free)} are free. "
         f"{leave} --device (device) out to multiply on the processor."
     )

@@ -59,8 +59,10 @@ class Machine:
         Bytes that the samples take all the time, beside everything that is planned: off every budget.
     integer_units : str
         Instructions that multiply bytes exactly, where there is a library that uses them: "amx", "vnni", "arm", "none".
+    device : str
+        Device that multiplies; empty for the processor.
     device_memory : int, optional
-        Bytes that are free on the device that multiplies, if that is not the processor.
+        Bytes that are free on that device.
     """
 
     cores: int = 1
@@ -68,6 +70,7 @@ class Machine:
     limit: str = "physical memory"
     held: int = 0
     integer_units: str = "none"
+    device: str = ""
     device_memory: int | None = None
 
     def budget(self, given: int | None) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from typing import Self
 from ..units import MIB
 from .blocks import MOST_BLOCK, SPANS_A_WORKER, Span, spans_of
 from .candidate_sizes import SizesByBudget, search_or_refuse
+from .device import TILE_BYTES, applied_phase
 from .memory import Phase, runtime
 from .request import Problem
 
@@ -142,4 +143,12 @@ class ApplicationSizes(SizesByBudget):
             f"{threads * ahead} blocks read ahead": threads * ahead * rows * problem.sample_bytes,
             "storage being decoded": threads * (problem.decode_bytes + problem.scratch_bytes),
         }
+        if problem.machine.device:
+            items["results of a tile, from the device"] = TILE_BYTES
         yield Phase.of("apply", items, runtime(threads))
+
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of a device that multiplies."""
+        # As models do: float32 only where samples and components both have no more digits.
+        narrow = self.problem.itemsize <= (4 if self.problem.kind == "f" else 2) and self.component_itemsize <= 4
+        yield applied_phase(self.problem.itemsize, *self.components_shape, 4 if narrow else 8)

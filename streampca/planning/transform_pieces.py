@@ -17,6 +17,7 @@ from typing import Self
 from ..units import MIB
 from .blocks import MOST_BLOCK, block_rows
 from .candidate_sizes import SizesByBudget, search_or_refuse
+from .device import TILE_BYTES, applied_phase, features_on_device
 from .memory import RUNTIME_BYTES, MemoryEstimate, Phase
 from .request import Problem
 from .transform import LEAST_CHUNK
@@ -161,7 +162,13 @@ class PiecewiseSizes(SizesByBudget):
             ("components being decoded", self.parts.reading_bytes),
             ("storage being decoded", self.problem.decode_bytes + self.problem.scratch_bytes),
             ("BLAS and Python", RUNTIME_BYTES),
+            *((("results of a tile, from the device", TILE_BYTES),) if self.problem.machine.device else ()),
         )
+
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of a device that multiplies."""
+        features = max(self._made.features, self._out.features)
+        yield applied_phase(self.problem.itemsize, self.parts.n_components, features, self.parts.value_bytes)
 
     def cut(self, memory: int) -> Self:
         """Return the sizes for what so many bytes leave."""
@@ -226,8 +233,7 @@ def _kept(problem: Problem, row: int, block: int, room: int) -> int:
 
 def _images(problem: Problem, parts: Parts, room: int) -> _Output:
     n, p = problem.n_samples, parts.n_features
-    width = room // RANGE_SHARE // parts.column_bytes // parts.tile_features * parts.tile_features
-    width = min(p, max(parts.tile_features, width))
+    width = _whole_tiles(problem, parts, room // RANGE_SHARE)
     values = max(1, min(MOST_FILE, room // (4 * IMAGE_COPIES)) // parts.out_bytes // width)
     across = _across(problem, parts, width) if parts.reads_again else 0
     again = -(-(problem.sample_bytes) * across // p)
@@ -281,15 +287,22 @@ def _panel(problem: Problem, parts: Parts, left: int, count: int) -> _Route:
 
 def _range(problem: Problem, parts: Parts, left: int, count: int) -> _Route:
     """Hold as many features of the components as fit; samples stream past them."""
-    p, tile = parts.n_features, parts.tile_features
-    width = (left - 2 * PRODUCT) * 3 // 4 // parts.column_bytes // tile * tile
-    width = min(p, max(tile, width))
+    p = parts.n_features
+    width = _whole_tiles(problem, parts, (left - 2 * PRODUCT) * 3 // 4)
     across = _across(problem, parts, width)
     row = -(-(problem.sample_bytes) * across // p)
     beside = width * parts.column_bytes + _product_bytes(parts, width)
     rows = min(count, _read_rows(problem, row, left - beside))
     again = _times(problem, parts, width) * _decodings(problem, rows)
     return _Route(0, rows, width, again, 1, _piece(parts, rows, row, width))
+
+
+def _whole_tiles(problem: Problem, parts: Parts, room: int) -> int:
+    """Features of the components for so many bytes, of storage tiles, and no more than a device holds."""
+    tile, most = parts.tile_features, room // parts.column_bytes
+    if problem.machine.device:
+        most = min(most, features_on_device(problem, parts.n_components, parts.value_bytes))
+    return min(parts.n_features, max(tile, most // tile * tile))
 
 
 def _piece(parts: Parts, rows: int, row: int, width: int) -> Items:

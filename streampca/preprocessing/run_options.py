@@ -16,7 +16,8 @@ from ..kinds.run import Run, RunOptions, run_of
 from .preparation import Preparation
 
 SHARING = ("workers", "cluster")  # options of a run whose work is shared ...
-OF_FITS = ("part", "scratch", "reuse", "device", "network")  # ... and of one that fits a model
+OF_FITS = ("part", "scratch", "reuse", "network")  # ... of one that fits a model
+DEVICE = ("device",)  # ... and of one that multiplies
 
 
 class FitOptions(RunOptions, OpeningOptions, total=False):

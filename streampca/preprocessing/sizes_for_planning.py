@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from .. import machine
@@ -38,6 +39,21 @@ def problem_of(collection: Collection) -> Problem:
         machine=this_machine(stored.converted_bytes),
         **of_preparation,
     )
+
+
+def multiplied_on(device: str, problem: Problem, known: int | None = None) -> Problem:
+    """Return a problem whose products a device computes, with its free memory, or what was free when a fit began.
+
+    One block at a time is multiplied there, so that threads and integer units of the processor are not used.
+
+    Raises
+    ------
+    RequestError
+        If torch is missing, or the device is.
+    """
+    free = machine.device_memory(device)
+    there: dict[str, Any] = {"cores": 1, "integer_units": "none", "device": device, "device_memory": known or free}
+    return replace(problem, machine=replace(problem.machine, **there))
 
 
 def problem_of_scores(n_samples: int, k: int, itemsize: int) -> Problem:

@@ -49,6 +49,7 @@ def check_foreseen(
     residual: bool = False,
     whole: bool = False,
     memory: int | str | None,
+    device: str | None = None,
 ) -> Application | Piecewise:
     """Plan the scores or images of a collection with that many components; refuse them if they exceed the budget.
 
@@ -68,6 +69,8 @@ def check_foreseen(
         Pictures are assembled from windows.
     memory : int, str or None
         Budget; the default is that of `Request`.
+    device : str, optional
+        Device that multiplies.
 
     Returns
     -------
@@ -77,7 +80,7 @@ def check_foreseen(
     Raises
     ------
     BudgetError
-        If not even the smallest pieces fit; names a sufficient budget.
+        If not even the smallest pieces fit; names a sufficient budget, or the device.
     RequestError
         If pictures are to be assembled, and samples are not windows.
     """
@@ -93,7 +96,8 @@ def check_foreseen(
     if not fits(works[0], budget):
         subject = f"applying {components.count} components of {frame.n_features} features"
         check_budget(subject, lambda size: all(fits(work, size) for work in works), budget, source)
-    return planned(works[0], "", budget, workers=1)
+    there = replace(works[0], subspace=replace(works[0].subspace, device=device or ""))
+    return planned(there, "", budget, workers=1)
 
 
 def _placeholder(frame: Frame, components: ComponentsToCome) -> Subspace:

@@ -12,7 +12,7 @@ from ...planning.request import Problem
 from ...planning.transform_pieces import Parts, Piecewise, plan_pieces
 from ...preprocessing import Frame
 from ...preprocessing.normalize import normalizing_bytes
-from ...preprocessing.sizes_for_planning import problem_of
+from ...preprocessing.sizes_for_planning import multiplied_on, problem_of
 from ...readers import Collection
 from ...readers.windows import Windows
 from ...storage.components import StoredRows
@@ -80,6 +80,8 @@ class Projection:
     def sizes(self) -> Problem:
         """Return the sizes of the collection, with those of undoing a preparation's learned steps."""
         problem, frame = problem_of(self.collection), self.frame
+        if self.subspace.device:
+            problem = multiplied_on(self.subspace.device, problem)
         if not self.makes_images or frame.preparation.learned is None:
             return problem
         undoing = problem.scratch_bytes + frame.undoing_bytes

@@ -33,6 +33,7 @@ def identity_of(work: Projection, table: OutputArray, path: str, budget: int | N
         "whiten": work.whiten,
         "residual": work.residual,
         "missing": work.subspace.missing,
+        **({"device": work.subspace.device} if work.subspace.device else {}),
         "shape": table.shape,
         "dtype": table.dtype.str,
         "memory": budget,

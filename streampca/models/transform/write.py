@@ -170,7 +170,7 @@ def planned(work: Projection, path: str, memory: int | None, workers: int) -> Ap
     """Plan the blocks or pieces in which an output is written; pictures are assembled from whole windows only."""
     if work.windows is not None:
         return _plan_blocks(work, memory)
-    threads = 1 if _ending(path) in IN_ORDER or workers > 1 else machine.cores()
+    threads = 1 if _ending(path) in IN_ORDER or workers > 1 or work.subspace.device else machine.cores()
     try:
         return _plan_blocks(work, memory, threads, workers)
     except BudgetError:  # the components do not fit in memory beside a sample

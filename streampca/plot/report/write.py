@@ -24,7 +24,7 @@ from ...models.transform.resume import digest_of
 from ...planning.blocks import block_limit
 from ...planning.registry import OF_KERNEL
 from ...preprocessing import complete_samples
-from ...preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
+from ...preprocessing.run_options import DEVICE, OF_FITS, FitOptions, run_and_opening
 from ...preprocessing.sizes_for_planning import this_machine
 from ...readers import (
     OpeningRecord,
@@ -122,7 +122,8 @@ def write_report(
     >>> streampca.write_report(model, "report.html", collection=digits[:50])
     ['report.html']
     """
-    run, opening = run_and_opening(write_report, options, unused=(*OF_FITS, "output"), own=FIGURE_OPTIONS)
+    unused = (*OF_FITS, *DEVICE, "output")
+    run, opening = run_and_opening(write_report, options, unused=unused, own=FIGURE_OPTIONS)
     listener = or_logged(run.listener)
     form = FigureForm(options.get("figure_format", "pdf"), options.get("figure_width"), data is not None)
     if examine is not None:
