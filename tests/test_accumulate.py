@@ -93,10 +93,10 @@ def class_scatter(x, **more):
     return partial(ClassScatter, x.shape[1], 4, np.arange(len(x)) % 3, **more)
 
 
-def cross_scatter(x):
+def cross_scatter(x, **more):
     """Return products with three targets that are far from 0; two of them are features of the samples."""
     targets = np.column_stack([x[:, :2].astype(np.float64), np.arange(len(x)) % 3]) + 1e3
-    return partial(CrossScatter, x.shape[1], 3, targets)
+    return partial(CrossScatter, x.shape[1], 3, targets, **more)
 
 
 def regression(x, **more):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from shell import python, refused, succeeded
-from test_accumulate import along, fed, new_for, same_statistic, values
+from test_accumulate import NEW, along, fed, new_for, same_statistic, values
 
 import streampca
 from streampca.accumulators.products import products_on
@@ -28,7 +28,8 @@ from streampca.units import GIB, MIB
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
 DEVICE = "torch:cpu"
-KINDS = ["scatter", "scatter_block", "gram", "gram_block", "gram_block, weighted", "scatter, double", "gram, double"]
+# All but those of single numbers of each feature, and the sketch that updates keep.
+KINDS = [kind for kind in NEW if not kind.startswith(("group_moments", "frequent"))]
 
 
 @cache
@@ -39,6 +40,10 @@ def multiplying_there(kind):
         def __init__(self, *given, **options):
             super().__init__(*given, **options | {"device": DEVICE})
 
+        @classmethod
+        def from_state(cls, state, **options):
+            return super().from_state(state, **{"device": DEVICE} | options)
+
     return OnDevice
 
 
@@ -47,6 +52,7 @@ def on_device(kind, parts):
     return partial(multiplying_there(new.func), *new.args, **new.keywords)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("dtype", ["u1", "u2", ">f4", "f8"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_laws_and_answers_are_those_of_the_processor(kind, dtype):
@@ -111,22 +117,65 @@ def images(method, dtype="u1"):
     return (60 * x + 120).clip(0, 255).astype(dtype)
 
 
+def labelled(dtype):
+    """Samples of four classes, and a number of each that depends on few features."""
+    x = np.random.default_rng(1).normal(size=(3000, 40))
+    x += (np.arange(3000) % 4)[:, None] * np.linspace(0, 2, 40)
+    return np.rint(9 * x + 120).clip(0, 255).astype(dtype)
+
+
+def gaps(dtype):
+    x = labelled("f4")[:600]
+    x[np.random.default_rng(2).random(x.shape) < 0.2] = np.nan
+    return x
+
+
+def distances(dtype):
+    points = np.random.default_rng(3).normal(size=(1000, 4)) * [4, 3, 2, 1]
+    return np.sqrt(np.square(points[:, None] - points).sum(axis=2)).astype("f4")
+
+
+CLASSES = np.arange(3000) % 4
+MORE = {
+    "class-scatter": (streampca.FisherDiscriminant(2), labelled, CLASSES),
+    "cross-scatter": (streampca.SupervisedPCA(2), labelled, CLASSES),
+    "screening": (streampca.SupervisedPrincipalComponents(2), labelled, CLASSES + np.sin(np.arange(3000))),
+    "em": (streampca.PCA(2, missing="em", max_passes=3), gaps, None),
+    "symmetric": (streampca.ClassicalMDS(3, metric="precomputed"), distances, None),
+    "kernel-matrix": (streampca.KernelPCA(3), lambda dtype: labelled(dtype)[:200], None),
+}
+METHODS = ["covariance", "dual", "randomized", *MORE]
+
+
 def fitted(method, dtype="u1", **run):
+    if method in MORE:
+        kind, samples, target = MORE[method]
+        found = streampca.fit(samples(dtype), kind, **{} if target is None else {"target": target}, **run)
+        assert found.provenance["plan"]["method"] == method
+        return found
     return streampca.fit(images(method, dtype), streampca.PCA(4, method=method), **run)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "f4"])
-@pytest.mark.parametrize("method", ["covariance", "dual", "randomized"])
+@pytest.mark.parametrize("method", [method for method in METHODS if method not in ("em", "symmetric")])
 def test_fits_have_the_answer_of_the_processor(method, dtype):
     found, expected = fitted(method, dtype, device=DEVICE), fitted(method, dtype)
     np.testing.assert_allclose(found.explained_variance, expected.explained_variance, rtol=1e-8)
     np.testing.assert_allclose(found.components, expected.components, atol=1e-5)
     assert found.provenance["plan"]["request"]["device"] == DEVICE
+    assert 512 * MIB < found.provenance["plan"]["device_bytes"] < 600 * MIB
+    if method in MORE:
+        return
     if method != "randomized" and dtype == "u1":
         assert found.provenance["exact_sums"]
         np.testing.assert_array_equal(found.explained_variance, expected.explained_variance)
     if method == "covariance" and dtype == "u1":  # those of `dual` are products of samples with eigenvectors
         np.testing.assert_array_equal(found.components, expected.components)
+
+
+@pytest.mark.parametrize("method", ["em", "symmetric"])
+def test_fits_to_floating_point_numbers_have_the_answer_of_the_processor(method):
+    test_fits_have_the_answer_of_the_processor(method, "f4")
 
 
 class Died(Exception):  # noqa: N818
@@ -168,7 +217,7 @@ def saving(method, folder, **run):
 
 
 @pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("method", ["covariance", "dual", "randomized"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_fit_that_died_resumes_to_the_same_bits_there_and_nowhere_else(tmp_path, method, killed):
     if killed:
         done = python(CHILD, Path(__file__).parent, method, tmp_path / "kept")
@@ -366,7 +415,6 @@ def test_a_resumed_fit_has_the_plan_that_it_began_with(tmp_path, monkeypatch):
         (streampca.PCA(2), {"device": "cuda:99"}, "is not here: torch finds . devices"),
         (streampca.PCA(2), {"device": DEVICE, "workers": 2}, "for one process; leave out workers"),
         (streampca.Isomap(2), {"device": DEVICE}, "'isomap' is not computed on a device"),
-        (streampca.PCA(2, missing="em"), {"device": DEVICE}, "method 'em' is not computed on a device"),
     ],
 )
 def test_what_is_not_multiplied_there_is_refused(kind, run, message):
@@ -376,8 +424,8 @@ def test_what_is_not_multiplied_there_is_refused(kind, run, message):
 
 def test_remedies_are_worded_for_the_command_line(tmp_path):
     np.save(tmp_path / "x.npy", images("covariance", "f4")[:200])
-    line = refused("plan", tmp_path / "x.npy", "--missing", "em", "--device", DEVICE, code=2)
-    assert line.endswith("; leave --device out.")
+    line = refused("plan", tmp_path / "x.npy", "--workers", "2", "--device", DEVICE, code=2)
+    assert line.endswith("; leave out --workers and --cluster.")
 
 
 def test_sparse_samples_are_refused():

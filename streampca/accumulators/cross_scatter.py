@@ -6,14 +6,15 @@ rows.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from ..arrays import Array, Float64
-from ..planning.memory import GROUP_PIECE, PAIRED_ROWS
+from ..planning.memory import paired_rows
 from .finite import has_safe_squares, not_finite
 from .plain_state import as_arrays, restore_sums, sums_of
+from .products import Products, products_on
 from .protocol import Accumulator
 from .weighted_pieces import weighted_pieces
 
@@ -32,6 +33,8 @@ class CrossScatter(Accumulator):
     targets : ndarray of shape (n, l), or (n,) of int, optional
         Rows y of the whole collection, for blocks given without them; or the class of each sample, from 0, which
         stands for a row with a 1 at its place and 0 elsewhere.
+    device : str, default=""
+        Device that multiplies (`streampca.accumulators.products`), by default the processor.
 
     Attributes
     ----------
@@ -53,7 +56,9 @@ class CrossScatter(Accumulator):
     axis: Literal["samples", "features"] = "samples"
     precision = "double"
 
-    def __init__(self, n_features: int, n_targets: int, targets: Array | None = None) -> None:
+    def __init__(self, n_features: int, n_targets: int, targets: Array | None = None, *, device: str = "") -> None:
+        self._multiplier: Products[Any, Any] = products_on(device, np.dtype(np.float64), one_thread=True)
+        self._rows = paired_rows(n_features, n_targets, device)
         self.n_features, self.n_targets = n_features, n_targets
         self.n_samples, self.weight, self._targets = 0, 0.0, targets
         self.mean, self.other_mean = np.zeros(n_features), np.zeros(n_targets)
@@ -78,13 +83,11 @@ class CrossScatter(Accumulator):
         """
         if other is None:
             other = self._rows_at(at, len(block))
-        # Multiplying few rows takes less time than adding the product; `n_targets` rows are no larger than it.
-        rows = max(1, GROUP_PIECE // max(1, self.n_features), min(self.n_targets, PAIRED_ROWS))
-        for places, piece in weighted_pieces(block, weights, rows):
+        for places, piece in weighted_pieces(block, weights, self._rows):
             if not has_safe_squares(piece, "double"):
                 raise not_finite(piece, at + places, "double")
             counts = None if weights is None else weights[places]
-            self._add(piece.astype(np.float64), other[places].astype(np.float64), counts)
+            self._add(piece, other[places].astype(np.float64), counts)
             self.n_samples += len(places)
 
     def _rows_at(self, at: int, count: int) -> Array:
@@ -97,20 +100,20 @@ class CrossScatter(Accumulator):
         indicators[np.arange(len(targets)), targets] = 1.0
         return indicators
 
-    def _add(self, rows: Float64, others: Float64, counts: Float64 | None) -> None:
-        """Add pairs of rows; they are overwritten."""
+    def _add(self, rows: Array, others: Float64, counts: Float64 | None) -> None:
+        """Add pairs of rows; the second are overwritten."""
         shares = np.full(len(rows), 1 / len(rows)) if counts is None else counts / counts.sum()
-        mean, other_mean = rows[0].copy(), others[0].copy()
-        rows -= mean  # less the first row, the mean of equal rows is exact
+        mean, other_mean = rows[0].astype(np.float64), others[0].copy()
+        block = self._multiplier.centre(rows, (mean,))  # less the first row, the mean of equal rows is exact
         others -= other_mean
-        shift, other_shift = shares @ rows, shares @ others
-        rows -= shift
+        shift, other_shift = block.T.times(shares[:, None])[:, 0], shares @ others
+        block.less(shift)
         others -= other_shift
         if counts is not None:
             # Weights on one side only: products then have them once.
             others *= counts[:, None]
         weight = float(len(rows) if counts is None else counts.sum())
-        self._combine(weight, mean + shift, other_mean + other_shift, rows.T @ others)
+        self._combine(weight, mean + shift, other_mean + other_shift, block.T.times(others))
 
     def _combine(self, weight: float, mean: Float64, other_mean: Float64, products: Float64) -> None:
         """Add sums of further pairs about the means of these pairs."""
@@ -135,16 +138,20 @@ class CrossScatter(Accumulator):
         self._combine(other.weight, other.mean, other.other_mean, other.products)
         self.n_samples += other.n_samples
 
+    def release(self) -> None:
+        """Free the working memory; `update` allocates it again."""
+        self._multiplier.release()
+
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return sums and means as plain arrays."""
         targets = None if self._targets is None else self._targets.copy()  # shared with other accumulators
         return sums_of(self, SUMS, copy=copy) | as_arrays({"targets": targets})
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True, device: str = "") -> Self:
         """Return the accumulator whose `state` this is; without `copy` its arrays are taken over."""
         targets = np.array(state["targets"], copy=copy or None) if "targets" in state else None
         p, width = state["products"].shape
-        new = cls(p, width, targets)
+        new = cls(p, width, targets, device=device)
         restore_sums(new, state, SUMS, copy=copy)
         return new

@@ -109,12 +109,12 @@ class GroupScatter(Accumulator):
         return arrays
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, copy: bool = True, one_thread: bool = False) -> Self:
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True, **where: Any) -> Self:
         """Return the accumulator whose `state` this is; see `Scatter.from_state`."""
         new = cls(np.array(state["features"]) if "features" in state else 0, count=0)
         new._groups = np.array(state["groups"]) if "groups" in state else None
         for group in range(sum(name.endswith("_centre") for name in state)):
             prefix = f"{group}_"
             arrays = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
-            new.scatters.append(Scatter.from_state(arrays, copy=copy, one_thread=one_thread))
+            new.scatters.append(Scatter.from_state(arrays, copy=copy, **where))
         return new

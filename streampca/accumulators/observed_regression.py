@@ -11,7 +11,8 @@ float32 holds it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, Self
+from functools import cached_property
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from ..planning.memory import REGRESSED_FEATURES, REGRESSED_INVERSES, upper_entr
 from .centering import centre_samples, split
 from .finite import is_finite, not_finite
 from .plain_state import add_sums, restore_sums, sums_of
+from .products import Block, Products, products_on
 from .protocol import Accumulator
 from .weighted_pieces import weighted_pieces
 
@@ -60,6 +62,8 @@ class ObservedRegression(Accumulator):
         Share of the observed values that are excluded from the sums, and predicted.
     seed : int
         Seed of the choice of these values.
+    device : str, default=""
+        Device that multiplies (`streampca.accumulators.products`), by default the processor.
 
     Attributes
     ----------
@@ -100,6 +104,7 @@ class ObservedRegression(Accumulator):
         product_rows: int = 256,
         held_out: float = HELD_OUT,
         seed: int = 0,
+        device: str = "",
     ) -> None:
         p, width = vectors.shape
         self.n_features, self.precision, self.product_rows = p, precision, product_rows
@@ -113,13 +118,32 @@ class ObservedRegression(Accumulator):
         self.held_out, self.seed = float(held_out), int(seed)
         count = upper_entries(width + 1)
         self.n_samples, self.weight, self.empty, self.observed, self.squares = 0, 0.0, 0.0, 0.0, 0.0
-        self.moments: Float64 = np.zeros((self.features.size, count))
-        self.products: Float64 = np.zeros((self.features.size, width + 1))
+        self._multiplier: Products[Any, Any] = products_on(device, self._dtype, one_thread=True)
+        self._moments = self._multiplier.sum(np.zeros((self.features.size, count)))
+        self._products = self._multiplier.sum(np.zeros((self.features.size, width + 1)))
         self.score_moments: Float64 = np.zeros(count)
         self.held: Float64 = np.zeros(3)
         self._upper = np.triu_indices(width)
         self._pattern: npt.NDArray[np.bool_] | None = None
         self._work: Array | None = None
+
+    @property
+    def moments(self) -> Float64:
+        """Sums of moments of the scores, see the class."""
+        return self._moments.values  # type: ignore[no-any-return]
+
+    @moments.setter
+    def moments(self, values: Float64) -> None:
+        self._moments.values = values
+
+    @property
+    def products(self) -> Float64:
+        """Sums of products of the values with scores, see the class."""
+        return self._products.values  # type: ignore[no-any-return]
+
+    @products.setter
+    def products(self, values: Float64) -> None:
+        self._products.values = values
 
     @property
     def width(self) -> int:
@@ -157,7 +181,7 @@ class ObservedRegression(Accumulator):
             # E step: moments of each row's scores; M step: their sums for each feature.
             scores, factors = self._scores(observed, centred, weights)
             self._regress(observed, centred, factors, weights)
-            if not is_finite(factors) or not is_finite(self.products) or not np.isfinite(self.squares):
+            if not is_finite(factors) or not self._products.is_finite() or not np.isfinite(self.squares):
                 # Missing values are not the fault: only values that overflow are named.
                 raise not_finite(np.where(np.isfinite(piece), piece, 0), places, self.precision)
         self.n_samples += int(np.count_nonzero(has_values))
@@ -198,10 +222,13 @@ class ObservedRegression(Accumulator):
         rows, width, (left, right) = len(centred), self.width, self._upper
         # V_O^T V_O and V_O^T (y_O - m_O) of each row: sums over its observed features.
         grams, sides = np.zeros((rows, len(left))), np.zeros((rows, width))
+        block, whole = self._multiplier.block(centred), slice(None)
+        sums = self._multiplier.sum(grams), self._multiplier.sum(sides)
         for tile in self._tiles(Span(0, self.n_features)):
-            loadings = self.vectors[tile]
-            grams += observed[:, tile].astype(self._dtype) @ _products(loadings)
-            sides += centred[:, tile] @ loadings
+            loadings = self._loadings[tile]
+            sums[0].add(whole, self._multiplier.block(observed[:, tile]), loadings.pairs())
+            sums[1].add(whole, block.T[tile].T, loadings)
+        grams, sides = sums[0].values, sums[1].values
         scores = np.empty((rows, width), np.float64)
         factors = np.empty((rows, upper_entries(width + 1)), self._dtype)
         step = max(1, INVERTED // width**2)
@@ -222,12 +249,18 @@ class ObservedRegression(Accumulator):
 
     def _regress(self, observed: npt.NDArray[np.bool_], centred: Array, factors: Array, weights: Float64) -> None:
         """Add to the normal equations of the range of features."""
-        first = self.features.start
+        first, block = self.features.start, self._multiplier.block(centred)
+        moments = self._multiplier.block(factors)
         for tile in self._tiles(self.features):
             equations = slice(tile.start - first, tile.stop - first)
-            self.moments[equations] += observed[:, tile].T.astype(self._dtype) @ factors
-            self.products[equations] += centred[:, tile].T @ factors[:, -self.width - 1 :]
+            self._moments.add(equations, self._multiplier.block(observed[:, tile]).T, moments)
+            self._products.add(equations, block.T[tile], moments.T[-self.width - 1 :].T)
             self.squares += float(weights @ np.square(centred[:, tile], dtype=np.float64).sum(axis=1))
+
+    @cached_property
+    def _loadings(self) -> Block:
+        """V as it is multiplied, which stays on a device."""
+        return self._multiplier.block(self.vectors)  # type: ignore[no-any-return]
 
     def _tiles(self, features: Span) -> Iterator[slice]:
         yield from (slice(*tile) for tile in blocks_of(features, REGRESSED_FEATURES))
@@ -250,6 +283,8 @@ class ObservedRegression(Accumulator):
     def release(self) -> None:
         """Free the working memory; `update` allocates it again."""
         self._work = self._pattern = None
+        self.__dict__.pop("_loadings", None)
+        self._multiplier.release()
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything as plain arrays; without `copy` the sums themselves, to be stored but not written to."""
@@ -257,7 +292,9 @@ class ObservedRegression(Accumulator):
         return {**arrays, **sums, "double": np.array(self.precision == "double")}
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, vectors: Array | None = None, copy: bool = True) -> Self:
+    def from_state(
+        cls, state: dict[str, Array], *, vectors: Array | None = None, copy: bool = True, device: str = ""
+    ) -> Self:
         """Return the accumulator whose `state` this is; without `copy` its sums are taken over.
 
         `vectors` are used instead of those of the state, which can lack them.
@@ -272,21 +309,9 @@ class ObservedRegression(Accumulator):
             product_rows=int(state["product_rows"]),
             held_out=float(state["held_out"]),
             seed=int(state["seed"]),
+            device=device,
         )
         restore_sums(new, state, _NUMBERS)
         for name in _SUMS:
             setattr(new, name, owned(state[name], copy=copy))
         return new
-
-
-def _products(columns: Array) -> Array:
-    """Return products of all pairs of columns, (f, l) to (f, l (l + 1) / 2), in the order of the upper triangle.
-
-    One row of the triangle at a time: indexing by lists of left and right columns takes six times as long.
-    """
-    count, width = columns.shape
-    products, at = np.empty((count, upper_entries(width)), columns.dtype), 0
-    for left in range(width):
-        np.multiply(columns[:, left : left + 1], columns[:, left:], out=products[:, at : at + width - left])
-        at += width - left
-    return products

@@ -47,6 +47,12 @@ class Block(Protocol):
     def twice(self, vectors: Array) -> Array:
         """Return X^T (X Q), (p, l), for Q (p, l) of the same dtype."""
 
+    def less(self, row: Float64) -> Block:
+        """Subtract a row, (p,), from all rows, in place; return the block."""
+
+    def pairs(self) -> Block:
+        """Return the products of all pairs of columns, (rows, p (p + 1) / 2), in the order of the upper triangle."""
+
     def sum(self, factors: Float64 | None = None) -> Float64:
         """Return the sum of the rows times their factors, if any, (p,), to more digits than float32 has."""
 
@@ -59,6 +65,12 @@ class Sum(Protocol):
 
     values: Float64
     """The sum as an array of this process, up to date; it can be written to."""
+
+    def add(self, rows: slice, block: Any, vectors: Array | Block) -> None:
+        """Add X Q to some rows of the sum, (rows, l), for a block X and Q as in `Block.times`."""
+
+    def is_finite(self) -> bool:
+        """Return whether the sum holds neither NaN nor infinity."""
 
 
 OwnBlock = TypeVar("OwnBlock", bound=Block)
@@ -89,7 +101,7 @@ class Products(Protocol[OwnBlock, OwnSum]):
         """Return -1/2 times squared distances, less the mean of their columns, if any, until the next call."""
 
     def block(self, values: Array) -> OwnBlock:
-        """Return values that are centred already as a block; in memory they are not copied."""
+        """Return values that are centred already as a block; in memory they are not copied if their dtype is that."""
 
     def symmetric(self, block: OwnBlock, total: OwnSum) -> Array:
         """Multiply rows with one another, X X^T, of which the upper triangle counts; return the diagonal, (rows,).
@@ -150,6 +162,20 @@ class MemoryBlock:
     def twice(self, vectors: Array) -> Array:  # noqa: D102
         return times(self.values.T, self.times(vectors), one_thread=self._one_thread)
 
+    def less(self, row: Float64) -> MemoryBlock:  # noqa: D102
+        self.values -= row.astype(self.dtype, copy=False)
+        return self
+
+    def pairs(self) -> MemoryBlock:  # noqa: D102
+        columns = self.values
+        count, width = columns.shape
+        products, at = np.empty((count, width * (width + 1) // 2), columns.dtype), 0
+        # One row of the triangle at a time: indexing by lists of left and right columns takes six times as long.
+        for left in range(width):
+            np.multiply(columns[:, left : left + 1], columns[:, left:], out=products[:, at : at + width - left])
+            at += width - left
+        return MemoryBlock(products, one_thread=self._one_thread)
+
     def sum(self, factors: Float64 | None = None) -> Float64:  # noqa: D102
         return weighted_sum(self.values, factors)
 
@@ -162,6 +188,12 @@ class MemorySum:
 
     def __init__(self, values: Float64) -> None:
         self.values = values
+
+    def add(self, rows: slice, block: MemoryBlock, vectors: Array | Block) -> None:  # noqa: D102 - see `Sum`
+        self.values[rows] += block.times(vectors)
+
+    def is_finite(self) -> bool:  # noqa: D102
+        return is_finite(self.values)
 
 
 class BlasProducts:
@@ -217,7 +249,7 @@ class BlasProducts:
         return MemoryBlock(squares, one_thread=self.one_thread)
 
     def block(self, values: Array) -> MemoryBlock:  # noqa: D102
-        return MemoryBlock(values, one_thread=self.one_thread)
+        return MemoryBlock(values.astype(self.dtype, copy=False), one_thread=self.one_thread)
 
     def symmetric(self, block: MemoryBlock, total: MemorySum) -> Array:  # noqa: D102
         rows, self._pending = block.values, None

@@ -23,6 +23,7 @@ from ..planning.memory import PROBES_OF_PASS
 from .finite import MOST_DOUBLE
 from .gram_probes import remove_mean_part, sample_directions
 from .plain_state import add_sums, as_arrays, as_values
+from .products import Block, Products, products_on
 from .protocol import Accumulator
 
 # Tolerance, relative to the largest entry of A, by bytes of a floating-point number, for diagonal entries that should
@@ -155,6 +156,8 @@ class SymmetricBlock(Accumulator):
         Rows converted to float64 at a time.
     seed : int, default=0
         Seed of the random directions.
+    device : str, default=""
+        Device that multiplies (`streampca.accumulators.products`), by default the processor.
 
     Notes
     -----
@@ -173,17 +176,22 @@ class SymmetricBlock(Accumulator):
         measures: bool = True,
         product_rows: int = 64,
         seed: int = 0,
+        device: str = "",
     ) -> None:
-        self.vectors = np.ascontiguousarray(vectors, np.float64)
+        self.vectors = np.ascontiguousarray(vectors, np.float64).view()
+        self.vectors.flags.writeable = False  # a device keeps them
+        self._products: Products[Any, Any] = products_on(device, np.dtype(np.float64), one_thread=True)
         self.distances, self.product_rows, self.seed = distances, product_rows, seed
         n = len(self.vectors)
-        self._product = np.zeros(self.vectors.shape)
-        self._work: Float64 | None = None
+        self._sum = self._products.sum(np.zeros(self.vectors.shape))
         self._measured: MatrixMeasures | None = None
         if measures:
             self._measured = MatrixMeasures(np.zeros((n, PROBES_OF_PASS)), np.zeros(n), np.zeros(n))
-            self._directions = sample_directions(np.ones(n), seed)
             self._along = np.random.default_rng([_STREAM, seed]).standard_normal(n)
+            # Together, as one product is faster than three: the last gives the means.
+            directions = sample_directions(np.ones(n), seed)
+            self._directions = np.column_stack([directions, self._along, np.full(n, 1 / n)])
+            self._directions.flags.writeable = False  # a device keeps them
 
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
         """Absorb rows of the matrix, (m, n), the first of which is row `at`; `weights` are not used here.
@@ -200,26 +208,29 @@ class SymmetricBlock(Accumulator):
 
     def _absorb_piece(self, piece: Array, at: int) -> None:
         """Absorb rows that are converted together."""
-        if self._work is None:
-            self._work = np.empty((self.product_rows, len(self.vectors)))
-        values = entries_of(piece, distances=self.distances, out=self._work[: len(piece)])
+        self._products.reserve(self.product_rows * len(self.vectors))
+        products = self._products
+        values = products.half_squares(piece) if self.distances else products.centre(piece, ())
         rows = slice(at, at + len(piece))
-        self._product[rows] += values @ self.vectors
+        self._sum.add(rows, values, self.vectors)
         if self._measured is not None:
-            self._measure(self._measured, values, rows)
+            self._measure(self._measured, piece, values, rows)
 
-    def _measure(self, measured: MatrixMeasures, values: Float64, rows: slice) -> None:
-        """Add the measures of float64 rows; the rows are centred in place."""
-        measured.products[rows] += values @ self._directions
-        measured.skew[rows] += values @ self._along
+    def _measure(self, measured: MatrixMeasures, stored: Array, values: Block, rows: slice) -> None:
+        """Add the measures of rows, as stored and in float64; the latter are centred in place."""
+        made = values.times(self._directions)
+        products, skew, means = made[:, :-2], made[:, -2], made[:, -1]
+        measured.products[rows] += products
+        measured.skew[rows] += skew
         # Rows of A give A w at once and contributions to A^T w.
-        measured.skew -= self._along[rows] @ values
-        measured.diagonal += float(values[:, rows].trace())
-        measured.largest = max(measured.largest, float(values.max()), -float(values.min()))
-        means = values.mean(axis=1)
+        measured.skew -= values.combined(self._along[None, rows])[0]
+        few = entries_of(np.array([stored.min(), stored.max()]), distances=self.distances)
+        measured.largest = max(measured.largest, *np.abs(few).tolist())
+        diagonal = stored[np.arange(len(stored)), np.arange(rows.start, rows.stop)]
+        measured.diagonal += float(entries_of(diagonal, distances=self.distances).sum())
         measured.means[rows] += means
-        values -= means[:, None]
-        measured.squares += float(np.einsum("ij,ij->", values, values))
+        values.T.less(means)
+        measured.squares += values.sum_of_squares()
 
     def absorb(self, other: Self) -> None:
         """Add the rows of another accumulator of the same Q to this one.
@@ -232,7 +243,7 @@ class SymmetricBlock(Accumulator):
         same = self.seed == other.seed and np.array_equal(self.vectors, other.vectors)
         if not same or (self._measured is None) != (other._measured is None) or self.distances != other.distances:
             raise ValueError("products with other blocks, or of another matrix, cannot be added")
-        self._product += other._product
+        self._sum.values += other._sum.values
         mine, theirs = self._measured, other._measured
         if mine is None or theirs is None:
             return
@@ -242,12 +253,12 @@ class SymmetricBlock(Accumulator):
 
     def release(self) -> None:
         """Free the working memory; `update` allocates it again."""
-        self._work = None
+        self._products.release()
 
     def take(self) -> Float64:
         """Return H A H Q, (n, l) in Fortran order; uses up the accumulator."""
         self.release()
-        product = self._product
+        product: Float64 = self._sum.values
         # H (A Q), in place; H Q = Q as Q is orthogonal to the ones.
         product -= product.mean(axis=0)
         return np.asfortranarray(product)
@@ -269,11 +280,13 @@ class SymmetricBlock(Accumulator):
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything as plain arrays; without `copy` the sums themselves, to be stored but not written to."""
         options = {"distances": self.distances, "product_rows": self.product_rows, "seed": self.seed}
-        arrays = as_arrays({**options, "vectors": self.vectors, "product": self._product}, copy=copy)
+        arrays = as_arrays({**options, "vectors": self.vectors, "product": self._sum.values}, copy=copy)
         return arrays if self._measured is None else arrays | as_arrays(vars(self._measured), _MEASURED, copy=copy)
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, vectors: Array | None = None, copy: bool = True) -> Self:
+    def from_state(
+        cls, state: dict[str, Array], *, vectors: Array | None = None, copy: bool = True, device: str = ""
+    ) -> Self:
         """Return the accumulator whose `state` this is; without `copy` its sums are taken over.
 
         `vectors` are used instead of those of the state, which can lack them.
@@ -285,8 +298,9 @@ class SymmetricBlock(Accumulator):
             measures=bool(measured),
             product_rows=int(state["product_rows"]),
             seed=int(state["seed"]),
+            device=device,
         )
-        new._product = owned(state["product"], copy=copy)
+        new._sum.values = owned(state["product"], copy=copy)
         if measured:
             arrays: dict[str, Any] = {
                 name: np.array(value) if np.ndim(value) else value for name, value in measured.items()

@@ -40,14 +40,26 @@ class TorchBlock:
     def astype(self, dtype: Any) -> TorchBlock:  # noqa: D102
         return TorchBlock(self.values.to(_torch_dtype(np.dtype(dtype))), self._owner)
 
+    def product(self, vectors: Array | Block) -> Any:
+        """Return X Q on the device; see `times`."""
+        return self.values @ self._owner.sent(vectors)
+
     def times(self, vectors: Array | Block) -> Array:  # noqa: D102
-        return _array(self.values @ self._owner.sent(vectors))
+        return _array(self.product(vectors))
 
     def combined(self, factors: Array) -> Array:  # noqa: D102
         return _array(self._owner.sent(factors) @ self.values)
 
     def twice(self, vectors: Array) -> Array:  # noqa: D102
         return _array(self.values.T @ (self.values @ self._owner.sent(vectors)))
+
+    def less(self, row: Float64) -> TorchBlock:  # noqa: D102
+        self.values.sub_(self._owner.sent(row.astype(self.dtype)))
+        return self
+
+    def pairs(self) -> TorchBlock:  # noqa: D102
+        left, right = torch.triu_indices(self.values.shape[1], self.values.shape[1], device=self.values.device)
+        return TorchBlock(self.values[:, left] * self.values[:, right], self._owner)
 
     def sum(self, factors: Float64 | None = None) -> Float64:  # noqa: D102
         values = self.values
@@ -88,10 +100,16 @@ class TorchSum:
 
     @property
     def on_device(self) -> Any:
-        """The sum on the device, or its transpose where `values` is in Fortran order."""
+        """The sum on the device, or its transpose where `values` is in Fortran order: of symmetric sums only."""
         if self._sent is None:
             self._sent = torch.tensor(_in_c_order(self._values), device=self._device)
         return self._sent
+
+    def add(self, rows: slice, block: TorchBlock, vectors: Array | Block) -> None:  # noqa: D102 - see `products.Sum`
+        self.on_device[rows].add_(block.product(vectors))
+
+    def is_finite(self) -> bool:  # noqa: D102
+        return _is_finite(self.on_device)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -167,7 +185,8 @@ class TorchProducts:
         return TorchBlock(squares if mean is None else squares.sub_(self.sent(mean)), self)
 
     def block(self, values: Array) -> TorchBlock:  # noqa: D102
-        return TorchBlock(torch.tensor(values, device=self._device), self)
+        # Narrower values, such as marks of a byte, become those of products on the device.
+        return TorchBlock(self._as_stored(values).to(_torch_dtype(self.dtype)), self)
 
     def symmetric(self, block: TorchBlock, total: TorchSum) -> Array:  # noqa: D102
         rows, self._pending = block.values, None
@@ -182,8 +201,7 @@ class TorchProducts:
     def twice(self, block: TorchBlock, vectors: Array) -> bool:  # noqa: D102
         along = block.values @ self.sent(vectors)
         self._pending = self._multiplied(along.T, block.values)
-        least, most = torch.aminmax(self._pending)
-        return bool(torch.isfinite(least) & torch.isfinite(most))
+        return _is_finite(self._pending)
 
     def _multiplied(self, left: Any, right: Any) -> Any:
         """Return a product, in the memory of the one before if that has its shape."""
@@ -199,6 +217,13 @@ class TorchProducts:
 
     def pending(self, start: int) -> Array:  # noqa: D102
         return _array(self._pending[start:])
+
+
+def _is_finite(tensor: Any) -> bool:
+    if not tensor.numel():
+        return True
+    least, most = torch.aminmax(tensor)
+    return bool(torch.isfinite(least) & torch.isfinite(most))
 
 
 def _torch_dtype(dtype: np.dtype[Any]) -> Any:

@@ -78,7 +78,7 @@ def make_plan(problem: Problem, request: Request) -> Plan:
         _check_method(request)
     _check_components(problem, request)
     if request.device:
-        check_device(problem, _methods(problem, request))
+        check_device(problem)
     plan = _best(problem, request)
     return plan if plan.seconds < LONG else replace(plan, faster=_faster(problem, request, plan))
 

@@ -49,6 +49,12 @@ class ClassScatterSizes(CovarianceSizes):
         why = f"the {matrix} scatter matrix and the means of {width} {groups} fit; exact, in one pass"
         return self.planned("class-scatter", why, precision=self.precision, solver=self.solver)
 
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of a device in the pass, with the sums of classes of a piece."""
+        sums = {f"sums of {self.problem.target_width} classes": self._sums_bytes}
+        for phase in super().device_phases():
+            yield Phase.of(phase.name, dict(phase.items), sums)
+
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""
         n, p, width, k = self.problem.n_samples, self.problem.n_features, self.problem.target_width, self.k

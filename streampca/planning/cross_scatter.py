@@ -13,7 +13,16 @@ from ..units import format_shape
 from .blocks import block_lengths, concurrencies
 from .candidate_sizes import Cost, MethodSizes, Schedule, precision_of
 from .decoding import read_boxes
-from .memory import COMPONENT_COPIES, Phase, block_items, cross_scatter_bytes, runtime, scatter_block_bytes
+from .device import paired_phase, vectors_phase
+from .memory import (
+    COMPONENT_COPIES,
+    Phase,
+    block_items,
+    cross_scatter_bytes,
+    paired_rows,
+    runtime,
+    scatter_block_bytes,
+)
 from .plan import Plan
 from .rates import Work, products
 from .request import Problem, Request
@@ -52,6 +61,13 @@ class CrossScatterSizes(MethodSizes):
         why = f"products of samples with label features, {shape}, in one pass; variances along the axes in a second"
         return self.planned("cross-scatter", why, precision=self.precision, solver="dense")
 
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of a device in either pass."""
+        problem, p, width = self.problem, self.problem.n_features, self.problem.target_width
+        rows = min(self.block_rows, paired_rows(p, width, problem.machine.device))
+        yield paired_phase(problem, rows, width)
+        yield vectors_phase(problem, p, self.product_rows, self.k)
+
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""
         problem, p, width, k = self.problem, self.problem.n_features, self.problem.target_width, self.k
@@ -59,7 +75,7 @@ class CrossScatterSizes(MethodSizes):
         if width > problem.target_rank + 1 or width == problem.target_rank:  # numbers, not classes
             target = {f"target, {problem.n_samples} x {width} float64": 16 * problem.n_samples * width}
         blocks = block_items(problem, self.block_rows, 1, self.ahead)
-        sums = cross_scatter_bytes(p, width, self.block_rows)
+        sums = cross_scatter_bytes(p, width, self.block_rows, problem.machine.device)
         shared = {} if self.request.workers == 1 else {"products of another worker, as sent and merged": 16 * p * width}
         yield Phase.of("pass", target, sums, shared, blocks, runtime())
         small = min(p, width)

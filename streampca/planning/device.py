@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ..errors import BudgetError, RequestError
 from ..units import MIB, format_bytes, format_shape
-from .memory import PROBES, PROBES_OF_PASS, Phase
+from .memory import PROBES, PROBES_OF_PASS, REGRESSED_FEATURES, Phase, upper_entries
 from .request import Problem
 
-METHODS = ("covariance", "dual", "randomized")
 # Libraries of CUDA, torch's allocator of memory in pieces, and a product's own workspace.
 RUNTIME = {"libraries of the device": 512 * MIB}
 # Samples are projected, and made, by tiles of this size: large beside what starting a product takes, and small beside a
@@ -58,6 +57,30 @@ def start_phase(problem: Problem, rows: int, width: int) -> Phase:
         "start block": itemsize * width * (rows + p),
     }
     return Phase.of("start", items, RUNTIME)
+
+
+def paired_phase(problem: Problem, rows: int, width: int) -> Phase:
+    """Return the memory while so many samples are multiplied with numbers of each, in double precision."""
+    p = problem.n_features
+    items = {
+        f"product with {width} numbers of each sample": 2 * 8 * p * width,
+        "numbers of a piece": 8 * rows * width,
+    }
+    return Phase.of("products", items, _piece_items(problem, p, rows, "double", 1), RUNTIME)
+
+
+def regression_phase(problem: Problem, features: int, width: int, rows: int, itemsize: int) -> Phase:
+    """Return the memory while features are regressed on the scores of so many latent variables, a piece at a time."""
+    p, numbers = problem.n_features, upper_entries(width + 1) + width + 1
+    tile = min(REGRESSED_FEATURES, p)
+    items = {
+        f"normal equations of {features} features": 8 * features * numbers,
+        "the vectors": itemsize * p * width,
+        f"centred piece of {rows} samples, and what of a tile is observed": (p + 2 * tile) * rows * itemsize,
+        "scores of a piece, and their moments": rows * (8 + 2 * itemsize) * numbers,
+        "tile of the vectors, and products of it": tile * itemsize * 3 * numbers,
+    }
+    return Phase.of("pass", items, RUNTIME)
 
 
 def components_phase(problem: Problem, piece: int, k: int) -> Phase:
@@ -127,19 +150,14 @@ def check_applied(k: int, features: int, device: str, free: int) -> None:
         raise device_refusal(f"applying {k} components of {features} features", device, format_bytes(needed), free)
 
 
-def check_device(problem: Problem, methods: Sequence[str]) -> None:
-    """Refuse a problem that a device does not multiply for, by any of some methods.
+def check_device(problem: Problem) -> None:
+    """Refuse a problem that a device does not multiply for.
 
     Raises
     ------
     RequestError
-        If none of the methods multiplies on devices, or samples are sparse.
+        If samples are sparse.
     """
-    if not set(methods) & set(METHODS):
-        there = f"{', '.join(METHODS[:-1])} and {METHODS[-1]}"
-        raise RequestError(
-            f"method {methods[0]!r} is not computed on a device, only {there} are; leave --device (device) out."
-        )
     if problem.sparse_values:
         raise RequestError("sparse samples are not multiplied on a device; leave --device (device) out.")
 

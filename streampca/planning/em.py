@@ -21,6 +21,7 @@ from ..units import format_shape
 from .blocks import block_lengths, concurrencies
 from .candidate_sizes import Cost, MethodSizes, Schedule, precision_of
 from .decoding import read_boxes, read_runs
+from .device import regression_phase, start_phase
 from .memory import (
     COMPONENT_COPIES,
     REGRESSED_FEATURES,
@@ -116,6 +117,12 @@ class RegressionSizes(MethodSizes):
             why += f", {self.parts} passes a step, as the normal equations of all features do not fit"
         plan = self.planned("em", why, precision=self.precision, solver="dense")
         return replace(plan, width=self.width, columns=self.width)
+
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of a device at the start, and in a pass."""
+        rows = sample_rows(self.problem.n_samples, self.width)
+        yield start_phase(self.problem, rows, self.width)
+        yield regression_phase(self.problem, self.product_features, self.width, self.product_rows, self.itemsize)
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""

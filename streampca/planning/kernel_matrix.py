@@ -85,6 +85,10 @@ class KernelMatrixSizes(DualSizes):
         why = f"the {side} kernel matrix fits the budget, with some features of all samples at a time; exact"
         return self.solved("kernel-matrix", why)
 
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of a device while inner products are added up, the only pass there."""
+        yield next(super().device_phases())
+
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""
         yield from self.copy_phases()

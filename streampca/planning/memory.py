@@ -127,10 +127,19 @@ def scatter_block_bytes(n_features: int, width: int, product_rows: int) -> dict[
     }
 
 
-def cross_scatter_bytes(n_features: int, n_targets: int, block_rows: int) -> dict[str, int]:
+def paired_rows(n_features: int, n_targets: int, device: str = "") -> int:
+    """Return the rows that are multiplied with their label features at a time.
+
+    Multiplying few rows takes less time than adding the product; as many as label features are no larger than it.
+    """
+    rows = max(1, GROUP_PIECE // max(1, n_features), min(n_targets, PAIRED_ROWS))
+    return max(rows, PAIRED_ROWS) if device else rows
+
+
+def cross_scatter_bytes(n_features: int, n_targets: int, block_rows: int, device: str = "") -> dict[str, int]:
     """Return the bytes by name while products of samples with label features are added up."""
     p, width = n_features, n_targets
-    rows = min(block_rows, max(1, GROUP_PIECE // max(1, p), min(width, PAIRED_ROWS)))
+    rows = min(block_rows, paired_rows(p, width, device))
     return {
         f"products with {width} label features, {p} x {width} float64": 8 * p * width,
         "product of a piece, and the shift of the means": 2 * 8 * p * width,

@@ -15,6 +15,7 @@ from ..errors import RequestError
 from .blocks import block_lengths, concurrencies
 from .candidate_sizes import DENSE_FEATURES, Cost, MethodSizes, Schedule, most_that_fits, precision_of
 from .decoding import read_boxes
+from .device import among_phase
 from .memory import COMPONENT_COPIES, GROUP_PIECE, Phase, block_items, dense_bytes, in_threads, runtime, scatter_bytes
 from .plan import Plan
 from .rates import Work, products, solve_work
@@ -117,6 +118,12 @@ class ScreeningSizes(MethodSizes):
         solver = solver_of(self.tried, self.request.n_components)
         plan = self.planned("screening", why, precision=self.precision, solver=solver)
         return replace(plan, product_features=self.tried, dense_room=self.k)
+
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of a device in the second pass, with the matrices of all folds."""
+        m, others = self.tried, self.n_groups - 1
+        phase = among_phase("scatter matrix", self.problem, m, self.product_rows, self.precision)
+        yield Phase.of(phase.name, dict(phase.items), {f"matrices of {others} other folds": 12 * others * m * m})
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""

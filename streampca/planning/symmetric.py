@@ -17,6 +17,7 @@ from ..units import MIB, counted_passes, format_shape
 from .blocks import MOST_BLOCK, block_rows, concurrencies
 from .candidate_sizes import Cost, MethodSizes, Schedule, search
 from .decoding import Reading, read_boxes
+from .device import vectors_phase
 from .lanczos_basis import Basis, bases, counted_on
 from .memory import (
     COMPONENT_COPIES,
@@ -202,6 +203,10 @@ class StreamedSizes(RowSizes):
             why += f"; {basis.restarting} fewer would do with a larger basis, which does not fit the budget"
         plan = self.planned("symmetric", why, precision="double", solver="lanczos")
         return replace(plan, width=basis.width, columns=basis.columns)
+
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of a device in a pass."""
+        yield vectors_phase(self.problem, self.problem.n_samples, self.product_rows, self.basis.width)
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""

@@ -116,10 +116,10 @@ def _accumulated(job: Job) -> ClassScatter:
     """Accumulate the scatter matrix of the samples, and their sums by class."""
     plan, target = job.plan, job.target
     assert target is not None  # noqa: S101 - all kinds of this method have one
-    one_thread = plan.threads > 1
+    where: dict[str, Any] = {"one_thread": plan.threads > 1, "device": plan.request.device}
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
-    new = partial(ClassScatter, job.collection.n_features, target.width, target.values, one_thread=one_thread, **how)
-    restored = partial(ClassScatter.from_state, copy=False, one_thread=one_thread)
+    new = partial(ClassScatter, job.collection.n_features, target.width, target.values, **where, **how)
+    restored = partial(ClassScatter.from_state, copy=False, **where)
     task = SamplesTask.of(job, new, restored)
     started = PassStarted("scatter matrix, and sums by class", 1, 1, plan.problem.n_samples, plan.bytes_read)
     with job.reporting_pass(started):

@@ -87,8 +87,9 @@ def variances_along(job: Job, axes: Float64, centre: Float64) -> tuple[Float64, 
     """Return sums of squares along unit axes, the columns of (p, k), and the trace, by reading all samples again."""
     plan = job.plan
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
-    new = partial(ScatterBlock, axes, centre, **how)
-    task = SamplesTask.of(job, new, partial(ScatterBlock.from_state, vectors=axes, copy=False))
+    device = plan.request.device
+    new = partial(ScatterBlock, axes, centre, device=device, **how)
+    task = SamplesTask.of(job, new, partial(ScatterBlock.from_state, vectors=axes, copy=False, device=device))
     started = PassStarted("variances along the axes", 2, 2, plan.problem.n_samples, job.collection.nbytes)
     with job.reporting_pass(started):
         product = task.fold(job, job.checkpoint("variances"))
@@ -101,8 +102,9 @@ def _products(job: Job) -> CrossScatter:
     """Accumulate the products of samples with label features."""
     plan, target = job.plan, job.target
     assert target is not None  # noqa: S101 - all kinds of this method have one
-    new = partial(CrossScatter, job.collection.n_features, target.width, target.values)
-    task = SamplesTask.of(job, new, partial(CrossScatter.from_state, copy=False))
+    device = plan.request.device
+    new = partial(CrossScatter, job.collection.n_features, target.width, target.values, device=device)
+    task = SamplesTask.of(job, new, partial(CrossScatter.from_state, copy=False, device=device))
     started = PassStarted("products with label features", 1, 2, plan.problem.n_samples, job.collection.nbytes)
     with job.reporting_pass(started):
         return task.fold(job, job.checkpoint("cross-scatter"))

@@ -22,6 +22,7 @@ from scipy.linalg import eigh, qr
 
 from ...accumulators import ObservedRegression
 from ...accumulators.plain_state import as_arrays, as_values
+from ...accumulators.products import products_on
 from ...arrays import Array, Float64
 from ...eigensolvers import Solution, count_components
 from ...eigensolvers.signs import fix_signs
@@ -246,8 +247,10 @@ def _pass(iteration: EMIteration, features: Span, job: Job) -> ObservedRegressio
     plan = job.plan
     model = (iteration.vectors, iteration.variances, iteration.noise, iteration.centre)
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
-    new = partial(ObservedRegression, *model, features=features, **how)
-    task = SamplesTask.of(job, new, partial(ObservedRegression.from_state, vectors=iteration.vectors, copy=False))
+    device = plan.request.device
+    new = partial(ObservedRegression, *model, features=features, device=device, **how)
+    restored = partial(ObservedRegression.from_state, vectors=iteration.vectors, copy=False, device=device)
+    task = SamplesTask.of(job, new, restored)
     label, number = f"regressions on {plan.width} latent variables", iteration.passes + 1
     with job.reporting_pass(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)):
         return task.fold(job, iteration.checkpoint(job))
@@ -270,8 +273,10 @@ def _initial(job: Job) -> EMIteration:
     rows -= centre.astype(rows.dtype)
     np.copyto(rows, 0, where=~seen)
     del seen
+    products = products_on(plan.request.device, rows.dtype, one_thread=True)
+    block = products.block(rows)
     with np.errstate(over="ignore", invalid="ignore"):
-        gram = (rows @ rows.T).astype(np.float64) / max(1, len(rows))
+        gram = block.times(block.T).astype(np.float64) / max(1, len(rows))
     if not np.isfinite(gram).all():
         raise DataError(f"{source} holds values whose squares overflow; divide all samples by their largest value.")
     with one_blas_thread():
@@ -281,7 +286,9 @@ def _initial(job: Job) -> EMIteration:
     # Random columns stand for directions that the sample lacks.
     vectors = np.random.default_rng([_STREAM, plan.request.seed]).standard_normal((p, width)) / p**0.5
     if kept.any():
-        vectors[:, : int(kept.sum())] = rows.T @ (turn[:, kept] / np.sqrt(len(rows) * values[kept])).astype(rows.dtype)
+        scaled = (turn[:, kept] / np.sqrt(len(rows) * values[kept])).astype(rows.dtype)
+        vectors[:, : int(kept.sum())] = block.T.times(scaled)
+    del block
     with one_blas_thread():
         vectors = qr(vectors, mode="economic", overwrite_a=True, check_finite=False)[0]
     trace = float(np.trace(gram)) or 1.0

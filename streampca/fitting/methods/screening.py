@@ -373,11 +373,12 @@ def _scatters(job: Job, folds: Folds, features: Places) -> GroupScatter:
     """Accumulate the scatter matrices of these features, fold by fold."""
     plan = job.plan
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
+    device = plan.request.device
     selected = len(features) if len(features) == job.collection.n_features else features
     task = SamplesTask.of(
         job,
-        partial(GroupScatter, selected, folds.count, folds.codes, **how),
-        partial(GroupScatter.from_state, copy=False),
+        partial(GroupScatter, selected, folds.count, folds.codes, device=device, **how),
+        partial(GroupScatter.from_state, copy=False, device=device),
     )
     name = f"scatter matrices of {len(features)} features"
     with job.reporting_pass(PassStarted(name, 2, 2, plan.problem.n_samples, job.collection.nbytes)):

@@ -366,8 +366,9 @@ def _pass(iteration: AlongRows, job: Job) -> SymmetricBlock:
     plan, block = job.plan, iteration.block
     how: dict[str, Any] = {"product_rows": plan.product_rows, "seed": plan.request.seed}
     how |= {"distances": _is_of_distances(job), "measures": iteration.products is None}
-    restored = partial(SymmetricBlock.from_state, vectors=block, copy=False)
-    task = SamplesTask.of(job, partial(SymmetricBlock, block, **how), restored)
+    device = plan.request.device
+    restored = partial(SymmetricBlock.from_state, vectors=block, copy=False, device=device)
+    task = SamplesTask.of(job, partial(SymmetricBlock, block, device=device, **how), restored)
     label, n = f"products with {block.shape[1]} vectors", plan.problem.n_samples
     with job.reporting_pass(PassStarted(label, iteration.passes + 1, None, n, job.collection.nbytes)):
         return task.fold(job, iteration.checkpoint(job))
