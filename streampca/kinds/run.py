@@ -104,8 +104,8 @@ class Run(NamedFields):
         this rate, and say how many workers are worth having. Of workers and clusters only.
     device : str, optional
         Device for products; by default the processor. Such as cuda or cuda:1, by torch (extra
-        ``gpu``), for methods "covariance", "dual" and "randomized", which plans fit into its memory. Eigenproblems stay
-        on the processor.
+        ``gpu``), of fits by every method, and of models that are applied; plans fit these into its memory.
+        Eigenproblems stay on the processor.
     part : str or (int, int), optional
         Part of the samples to fit, such as 3/16; by default all. The third of 16 nearly equal runs of samples.
         The model stores the statistic that `merge` combines into the full model, as it would be without parts; only
