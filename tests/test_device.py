@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 from functools import cache, partial
 from importlib.util import find_spec
@@ -15,7 +16,7 @@ from shell import python, refused, succeeded
 from test_accumulate import NEW, along, fed, new_for, same_statistic, values
 
 import streampca
-from streampca.accumulators.products import products_on
+from streampca.accumulators.products import double_products, products_on
 from streampca.errors import BudgetError, OutputError, RequestError
 from streampca.events import Checkpoint, Resumed
 from streampca.fitting.methods.dual_components import project
@@ -280,6 +281,30 @@ def test_models_are_applied_there_as_by_the_processor(tmp_path, used, door, dtyp
     assert DEVICE not in used
     np.testing.assert_allclose(apply(model, x, tmp_path / "x.npy", device=DEVICE), expected, rtol=1e-4, atol=1e-3)
     assert DEVICE in used
+
+
+@pytest.mark.parametrize(
+    "options", [{"landmarks": 40}, {"landmarks": 40, "kernel": "poly"}, {"random_features": 32}], ids=str
+)
+def test_samples_are_compared_there_where_kernels_are_of_products(tmp_path, options):
+    """A fit through a feature map, which the model then applies anywhere; and the model, applied there."""
+    x = labelled("f4")[:400]
+    kind = streampca.KernelPCA(3, **{"kernel": "rbf", "gamma": 1e-4} | options)
+    found, expected = streampca.fit(x, kind, device=DEVICE), streampca.fit(x, kind)
+    np.testing.assert_allclose(found.explained_variance, expected.explained_variance, rtol=1e-8)
+    np.testing.assert_allclose(found.residual_estimate, expected.residual_estimate, atol=1e-8)
+    assert found.preparation.mapped.products is None
+    np.save(tmp_path / "x.npy", x)
+    scores = expected.transform(x)
+    for there in (
+        expected.transform(x, device=DEVICE),
+        expected.transform(tmp_path / "x.npy", device=DEVICE).compute(),
+        written(expected.write_scores, tmp_path / "x.npy", device=DEVICE),
+    ):
+        np.testing.assert_allclose(there, scores, atol=1e-10)
+    on_device = pickle.loads(pickle.dumps(expected.preparation.multiplying(double_products(DEVICE))))  # noqa: S301 - ours
+    assert on_device.mapped.products is not None
+    np.testing.assert_allclose(on_device.mapped(x[:5]), expected.mapping(x[:5]), atol=1e-12)
 
 
 def test_distances_are_squared_there():

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..arrays import Array, Float64
 from ..preprocessing.feature_map import FeatureMap, KernelMap
+from ..preprocessing.kernels import Compared
 from .finite import not_finite
 from .plain_state import add_sums, restore_sums, sums_of
 from .protocol import Accumulator
@@ -84,7 +85,8 @@ class KernelResidual(Accumulator):
     def __init__(self, checked: Checked, piece_rows: int = 256) -> None:
         self._checked, self._rows = checked, piece_rows
         kernel, s, k = checked.mapping.kernel, len(checked.rows), len(checked.components)
-        self._compared = kernel.compared(checked.rows, checked.mapping.origin)
+        rows, new = kernel.compared(checked.rows, checked.mapping.origin), checked.mapping.products
+        self._compared = Compared(kernel, rows, None if new is None else new())
         self.weight, self.left, self.kept = 0.0, 0.0, 0.0
         self.products, self.squares = np.zeros((s, k)), np.zeros(k)
 
@@ -105,7 +107,7 @@ class KernelResidual(Accumulator):
     def _add(self, rows: Array, mapped: Float64, counts: Float64) -> None:
         mapping, scores = self._checked.mapping, self._checked.scores(mapped)
         compared = mapping.kernel.compared(rows, mapping.origin)
-        self.products += mapping.kernel.between(self._compared, compared) @ (scores * counts[:, None])
+        self.products += self._compared.kernel_with(compared).T @ (scores * counts[:, None])
         self.squares += counts @ np.square(scores)
         self.weight += float(counts.sum())
         if isinstance(mapping, KernelMap):

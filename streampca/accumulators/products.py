@@ -6,6 +6,8 @@ adds the products to float64 sums that lie where it multiplies. Its results are 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -126,6 +128,11 @@ def products_on(device: str, dtype: np.dtype[Any], *, one_thread: bool = False) 
     from .torch_products import TorchProducts  # torch takes seconds to load
 
     return TorchProducts(dtype, device.removeprefix("torch:"))
+
+
+def double_products(device: str | None) -> Callable[[], Products[Any, Any]] | None:
+    """Return what makes the float64 products of a device, and can be pickled; None for the processor."""
+    return partial(products_on, device, np.dtype(np.float64)) if device else None
 
 
 class MemoryBlock:

@@ -177,6 +177,6 @@ def model_of(
         raw_shape=collection.raw.sample_shape,
         raw_kind=collection.raw.dtype.kind,
         mask=collection.mask,
-        preparation=collection.preparation,
+        preparation=collection.preparation.multiplying(None),  # a model is applied anywhere
         provenance=provenance,
     )

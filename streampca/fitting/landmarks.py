@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from ..accumulators.products import double_products
 from ..arrays import Array, Float64
 from ..errors import DataError, RequestError
 from ..events import BlockDone, Listener, PassStarted, reported, silent
@@ -44,6 +45,7 @@ def mapped_for(
     weights: Float64 | None = None,
     memory: int | None = None,
     foreseen: bool = False,
+    device: str = "",
     listener: Listener = silent,
 ) -> Prepared:
     """Return a collection behind a feature map whose landmarks are chosen among its samples.
@@ -57,6 +59,8 @@ def mapped_for(
     weights, memory, foreseen, listener
         As for `learned_for`. Samples of weight 0 never become landmarks; foreseen arrays may be larger than the final
         ones.
+    device : str
+        Device that compares samples with landmarks, by default the processor.
 
     Raises
     ------
@@ -82,6 +86,7 @@ def mapped_for(
             sample = sample[random.permutation(n_read)]
         mapping = _map_of(sample, features, count)
         kernel = mapping.kernel
+    mapping = mapping.on(double_products(device))
     steps = replace(collection.preparation, feature_map=replace(features, kernel=kernel), mapped=mapping)
     made = collection.with_steps(steps)
     made.learning_bytes = max(collection.learning_bytes, sizes.memory_estimate.total)

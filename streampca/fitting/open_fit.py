@@ -209,7 +209,7 @@ def plan_collection(
         )
     problem = replace(problem_of(collection), total_weight=total_weight)
     if request.device:
-        problem = multiplied_on(request.device, problem, request.device_memory)
+        problem = multiplied_on(request.device, problem, request.device_memory, collection.frame.device_bytes)
     if collection.pending is not None:
         problem = replace(problem, kernel_rank=collection.n_samples - 1)  # centring takes one direction
         if collection.holds_landmarks:
@@ -226,7 +226,8 @@ def plan_collection(
         rank = 0 if request.model.target_rule == "number" else target.rank
         problem = replace(problem, target_width=target.width, target_rank=rank)
     plan = make_plan(problem, request) if part is None else part_plan(problem, request, part)
-    if request.device and plan.device_bytes > (free := machine.device_memory(request.device)):
+    beside = collection.frame.device_bytes
+    if request.device and plan.device_bytes > (free := machine.device_memory(request.device) - beside):
         raise BudgetError(
             f"the fit to resume was planned with {format_bytes(plan.device_bytes)} of the memory of device "
             f"{request.device!r}, and {format_bytes(free)} are free now; resume it when other work there has ended, or "
@@ -307,7 +308,8 @@ def prepare(
         kept_weights, kept = weights, before.raw.kept
         if weights is not None and before.n_dropped and kept is not None:  # `weights` has all samples of `raw`
             kept_weights = weights[kept if raw.kept is None else kept[raw.kept]]
-        add_map = partial(mapped_for, before, features, weights=kept_weights, memory=request.memory)
+        where: dict[str, Any] = {"memory": request.memory, "device": request.device}
+        add_map = partial(mapped_for, before, features, weights=kept_weights, **where)
         by_matrix = _by_matrix(partial(add_map, foreseen=True), features, request, check) if is_planned else ""
         # Fixed points take landmarks that weigh the same.
         if by_matrix == "read" or (by_matrix == "held" and weights is None):

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
+from ..accumulators.products import double_products
 from ..arrays import Array, Float64
 from ..errors import ModelError, RequestError
 from ..kinds.opening import OpeningOptions
@@ -215,11 +216,12 @@ class KernelPCAModel(DensityModel):
     ) -> Any:
         """Return pre-images of the projections of samples on the first components; see `inverse_transform`."""
         self._check_pre_image_method(method)
-        subspace = multiplied_there(self._first(n_components, missing), device)
+        subspace = multiplied_there(self._first(n_components, missing), device, self.frame.device_bytes)
+        steps = self.preparation.multiplying(double_products(device))
         function = partial(self._reconstructed, subspace=subspace, method=method)
         shape = self.image_frame.sample_shape
         result = MapResult(image_dims(shape), "images", shape=shape, dtype=np.float64)
-        return self._mapped(samples, function, result, opening=opening, missing=subspace.missing)
+        return self._mapped(samples, function, result, steps, opening=opening, missing=subspace.missing)
 
     @property
     def image_frame(self) -> Frame:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack, overload
 import numpy as np
 import numpy.typing as npt
 
+from ..accumulators.products import double_products
 from ..errors import ModelError, RequestError, nearest, worded
 from ..kinds.opening import OpeningOptions
 from ..kinds.options import MISSING
@@ -285,9 +286,9 @@ class Model(ABC):
         """
         k, units = self.n_scores, None if whiten else units_of(self, self.preparation)
         scores = MapResult((COMPONENT,), "scores", component_numbers(k), units, shape=(k,))
-        subspace = multiplied_there(self._map(missing, whiten), device)
-        function = scores_of(subspace, whiten=whiten)
-        return self._mapped(samples, function, scores, opening=opening, missing=subspace.missing)
+        subspace = multiplied_there(self._map(missing, whiten), device, self.frame.device_bytes)
+        function, steps = scores_of(subspace, whiten=whiten), self.preparation.multiplying(double_products(device))
+        return self._mapped(samples, function, scores, steps, opening=opening, missing=subspace.missing)
 
     def number_of_each(
         self, samples: Any, function: RowMap, name: str, /, *, missing: str = "error", **opening: Unpack[OpeningOptions]
@@ -513,7 +514,8 @@ class Model(ABC):
         """
         run, opening = run_and_opening(self.write_scores, options, unused=(*OF_FITS, "output"))
         run.check_device()
-        output, collection = self._output(path, source), self.prepared(source, **opening)
+        steps = self.preparation.multiplying(double_products(run.device))
+        output, collection = self._output(path, source), self.prepared(source, steps, **opening)
         subspace = replace(self._map(missing, whiten), device=run.device or "")
         write_projection(
             Projection(subspace, self.frame, collection, whiten, grid_bytes=self._grid_bytes),

@@ -66,8 +66,8 @@ def squared_lengths(rows: Array, others: Array) -> Float64:
     return lengths
 
 
-def multiplied_there(subspace: Subspace, device: str | None) -> Subspace:
-    """Return a subspace whose products a device computes, if one is given.
+def multiplied_there(subspace: Subspace, device: str | None, beside: int = 0) -> Subspace:
+    """Return a subspace whose products a device computes, if one is given, with so many bytes for a feature map.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def multiplied_there(subspace: Subspace, device: str | None) -> Subspace:
     components = subspace.components
     ranges = [] if isinstance(components, np.ndarray) else [span.size for span in components.ranges()]
     features = max(ranges, default=subspace.n_features)
-    check_applied(len(subspace.components), features, device, machine.device_memory(device))
+    check_applied(len(subspace.components), features, device, machine.device_memory(device) - beside)
     return replace(subspace, device=device)
 
 

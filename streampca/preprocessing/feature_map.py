@@ -14,7 +14,9 @@ De Silva and Tenenbaum (2004), Sparse multidimensional scaling using landmark po
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from threading import Lock
 from typing import Any, NamedTuple, Self
@@ -27,25 +29,57 @@ from ..errors import DataError, ModelError, RequestError
 from ..planning.blocks import blocks_of
 from ..planning.component_chunks import POOLS, READ_COPIES
 from ..planning.landmarks import TILE_FEATURES, TILE_ROWS
-from .kernels import VALUE_FLOPS, Kernel
+from .kernels import VALUE_FLOPS, Compared, Kernel
 from .landmark_rows import LandmarkRows
 
 EPS = float(np.finfo(np.float64).eps)
 LEAST_EIGENVALUE = 1e-12  # relative to the largest; smaller ones are rounding errors, as in scikit-learn
 MOST_DIMENSIONS = 21_201  # largest dimension with tabulated direction numbers of the Sobol sequence
-_MAKING = Lock()
+_MAKING, _ON_DEVICE = Lock(), Lock()
+
+NewProducts = Callable[[], Any]  # float64 products of a device, of `streampca.accumulators`, which lies a layer above
 
 
 class _MapOfArrays:
     """Base of feature maps that consist of a kernel and arrays."""
 
     kernel: Kernel
+    products: NewProducts | None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"kernel": self.kernel, **self.arrays()}
+        return {"kernel": self.kernel, "products": self.products, **self.arrays()}
+
+    def on(self, products: NewProducts | None) -> Self:
+        """Return the map whose products a device computes, or the processor for None; it is not stored."""
+        return self if products is self.products else replace(self, products=products)  # type: ignore[type-var]
+
+    @cached_property
+    def _products(self) -> Any:
+        return None if self.products is None else self.products()
+
+    @cached_property
+    def _multiplied(self) -> Any:
+        """The matrix that rows are multiplied with last, where it lies."""
+        return self._products.block(self._matrix)
+
+    @property
+    def _matrix(self) -> Float64:
+        raise NotImplementedError
+
+    def _times_matrix(self, rows: Float64) -> Float64:
+        """Return the products of rows with those of the matrix."""
+        if self._products is None:
+            return rows @ self._matrix.T
+        product: Float64 = self._products.block(rows).times(self._multiplied.T)
+        return product
 
     def __call__(self, rows: Array) -> Float64:
         """Map rows (n, p) to (n, q), each row by itself; NaN where a row is not finite."""
+        # Threads take turns on a device, as its memory is counted for one of them.
+        with nullcontext() if self.products is None else _ON_DEVICE:
+            return self._mapped_finite(rows)
+
+    def _mapped_finite(self, rows: Array) -> Float64:
         if rows.dtype.kind != "f":
             return self._mapped(rows)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -65,8 +99,8 @@ class _MapOfArrays:
 
     @classmethod
     def array_names(cls) -> list[str]:
-        """Return the names of the arrays: all fields except the kernel."""
-        return [field.name for field in fields(cls) if field.name != "kernel"]  # type: ignore[arg-type]
+        """Return the names of the arrays: all fields except the kernel, and what multiplies."""
+        return [entry.name for entry in fields(cls) if entry.name not in ("kernel", "products")]  # type: ignore[arg-type]
 
     @property
     def nbytes(self) -> int:
@@ -178,6 +212,7 @@ class KernelMap(_MapOfArrays):
     offset: Float64
     origin: Float64
     level: Float64
+    products: NewProducts | None = field(default=None, repr=False)
 
     @classmethod
     def nystroem(cls, kernel: Kernel, landmarks: Array, *, rank: int | None = None, centred: bool = False) -> Self:
@@ -234,7 +269,12 @@ class KernelMap(_MapOfArrays):
             return np.broadcast_to(0.0, shape)
 
         like = np.broadcast_to(np.zeros((), dtype), (landmarks, n_features))
-        arrays = {"weights": zeros(q, landmarks), "offset": zeros(q), "origin": zeros(n_features), "level": zeros()}
+        arrays: dict[str, Any] = {
+            "weights": zeros(q, landmarks),
+            "offset": zeros(q),
+            "origin": zeros(n_features),
+            "level": zeros(),
+        }
         return cls(kernel=kernel, landmarks=like, **arrays)
 
     @property
@@ -290,6 +330,19 @@ class KernelMap(_MapOfArrays):
             return self._compared
 
     @cached_property
+    def _comparison(self) -> Compared:
+        return Compared(self.kernel, self.compared, self._products)
+
+    @property
+    def _matrix(self) -> Float64:
+        return self.weights
+
+    def device_bytes(self, rows: int) -> int:
+        """Return the bytes of a device that compares so many rows with landmarks, a tile of these if streamed."""
+        m, p = int(self.landmarks.shape[0]), int(self.landmarks.shape[1])
+        return 8 * (self.n_features * m + (TILE_ROWS if self.is_streamed else m) * p) + 2 * rows * self.row_bytes
+
+    @cached_property
     def _compared(self) -> Float64:
         return self.kernel.compared(np.asarray(self.landmarks), self.origin)
 
@@ -297,7 +350,7 @@ class KernelMap(_MapOfArrays):
         """Return the kernel between rows (n, p) and the landmarks, (n, m)."""
         if isinstance(self.landmarks, LandmarkRows):
             return self._streamed(rows, self.landmarks)
-        return self.kernel.between(self.kernel.compared(rows, self.origin), self.compared)
+        return self._comparison.kernel_with(self.kernel.compared(rows, self.origin))
 
     def _streamed(self, rows: Array, landmarks: LandmarkRows) -> Float64:
         """Return the kernel between rows and landmarks read box by box, from sums of inner products over features."""
@@ -313,7 +366,10 @@ class KernelMap(_MapOfArrays):
                 for at in blocks_of(landmark_rows, TILE_ROWS):
                     tile = values[at.start - landmark_rows.start : at.stop - landmark_rows.start, within]
                     second = self.kernel.compared(tile, origin)
-                    products[:, slice(*at)] += first @ second.T
+                    if self._products is None:
+                        products[:, slice(*at)] += first @ second.T
+                    else:
+                        products[:, slice(*at)] += self._products.block(first).times(self._products.block(second).T)
                     landmark_squares[slice(*at)] += np.einsum("ij,ij->i", second, second)
         return self.kernel.of_products(products, squares, landmark_squares)
 
@@ -329,7 +385,7 @@ class KernelMap(_MapOfArrays):
 
     def _mapped(self, rows: Array) -> Float64:
         """Map finite rows: 2 n m (p + q) flops."""
-        mapped: Float64 = self.similarities(rows) @ self.weights.T
+        mapped = self._times_matrix(self.similarities(rows))
         mapped -= self.offset
         return mapped
 
@@ -352,6 +408,7 @@ class FourierMap(_MapOfArrays):
     frequencies: Float64
     phases: Float64
     origin: Float64
+    products: NewProducts | None = field(default=None, repr=False)
 
     @staticmethod
     def check(kernel: Kernel) -> None:
@@ -410,13 +467,21 @@ class FourierMap(_MapOfArrays):
         return 8 * (len(self.origin) + 2 * self.n_features)
 
     @property
+    def _matrix(self) -> Float64:
+        return self.frequencies
+
+    def device_bytes(self, rows: int) -> int:
+        """Return the bytes of a device that multiplies so many rows with frequencies."""
+        return 8 * self.frequencies.size + 2 * rows * self.row_bytes
+
+    @property
     def row_flops(self) -> int:
         """Flops of a matrix product that take as long as mapping a row."""
         return self.n_features * (2 * len(self.origin) + VALUE_FLOPS)
 
     def _mapped(self, rows: Array) -> Float64:
         """Map finite rows: 2 n p q flops and n q cosines."""
-        mapped: Float64 = (rows - self.origin) @ self.frequencies.T
+        mapped = self._times_matrix(rows - self.origin)
         mapped += self.phases
         np.cos(mapped, out=mapped)
         mapped *= np.sqrt(2 / self.n_features)

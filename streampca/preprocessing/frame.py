@@ -128,6 +128,12 @@ class Frame:
             return 1
         return max(LEAST_MAPPED, (STREAMED_PIECE if mapping.streamed_bytes else MAP_PIECE) // mapping.row_bytes)
 
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of a device that maps rows; 0 if they are not mapped."""
+        mapping = self.preparation.mapped
+        return 0 if mapping is None else mapping.device_bytes(self.map_rows)
+
     def row(self, image: Array, number: int = 0) -> Array:
         """Turn a raw image, perhaps of another size (as `resize` allows) or grey among coloured ones, into a row."""
         if self.preparation.maps:

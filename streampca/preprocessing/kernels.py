@@ -279,6 +279,34 @@ class Kernel:
         return f"{self.name} ({parameters})" if parameters else self.name
 
 
+class Compared:
+    """Rows that others are compared with, on a device where its products are given.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Resolved kernel.
+    rows : ndarray of shape (m, p)
+        Rows returned by `Kernel.compared`.
+    products : Products, optional
+        Float64 products of a device, of `streampca.accumulators`, a layer above. Kernels that are no functions of inner
+        products are computed on the processor.
+    """
+
+    def __init__(self, kernel: Kernel, rows: Float64, products: Any = None) -> None:
+        self.kernel, self.rows = kernel, rows
+        self._products = products if kernel.is_of_products else None
+        if self._products is not None:
+            self._there, self._squares = self._products.block(rows), np.einsum("ij,ij->i", rows, rows)
+
+    def kernel_with(self, rows: Float64) -> Float64:
+        """Return the kernel between rows, (n, p), and these, (n, m)."""
+        if self._products is None:
+            return self.kernel.between(rows, self.rows)
+        inner = self._products.block(rows).times(self._there.T)
+        return self.kernel.of_products(inner, np.einsum("ij,ij->i", rows, rows), self._squares)
+
+
 def median_distance(rows: Array, *, absolute: bool = False) -> float:
     """Return the median of the Euclidean distances between rows, or of the sums of absolute differences.
 

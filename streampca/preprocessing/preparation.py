@@ -19,7 +19,7 @@ from ..readers.coordinates import Grid, named_coordinates
 from ..readers.detect import is_data_array
 from ..units import format_shape, whole_number
 from .dtypes import float_of, is_coarse
-from .feature_map import FeatureMap
+from .feature_map import FeatureMap, NewProducts
 from .grey import greyed
 from .kernel_features import KernelFeatures, features_asked, mapping_options
 from .learned import Learned
@@ -191,6 +191,12 @@ class Preparation(NamedFields):
     def unnormalized(self) -> Preparation:
         """Steps without normalize; all steps where rows are mapped, as mapping is not undone."""
         return self if self.maps else replace(self, normalize=None)
+
+    def multiplying(self, products: NewProducts | None) -> Preparation:
+        """Return the same steps with a feature map whose products a device computes, or the processor for None."""
+        if self.mapped is None or self.mapped.products is products:
+            return self
+        return replace(self, mapped=self.mapped.on(products))
 
     @property
     def unmapped(self) -> Preparation:

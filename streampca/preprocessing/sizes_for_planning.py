@@ -41,8 +41,10 @@ def problem_of(collection: Collection) -> Problem:
     )
 
 
-def multiplied_on(device: str, problem: Problem, known: int | None = None) -> Problem:
+def multiplied_on(device: str, problem: Problem, known: int | None = None, beside: int = 0) -> Problem:
     """Return a problem whose products a device computes, with its free memory, or what was free when a fit began.
+
+    What a feature map takes of it, `beside`, is not free.
 
     One block at a time is multiplied there, so that threads and integer units of the processor are not used.
 
@@ -51,7 +53,7 @@ def multiplied_on(device: str, problem: Problem, known: int | None = None) -> Pr
     RequestError
         If torch is missing, or the device is.
     """
-    free = machine.device_memory(device)
+    free = max(0, machine.device_memory(device) - beside)
     there: dict[str, Any] = {"cores": 1, "integer_units": "none", "device": device, "device_memory": known or free}
     return replace(problem, machine=replace(problem.machine, **there))
 

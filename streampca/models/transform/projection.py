@@ -81,7 +81,7 @@ class Projection:
         """Return the sizes of the collection, with those of undoing a preparation's learned steps."""
         problem, frame = problem_of(self.collection), self.frame
         if self.subspace.device:
-            problem = multiplied_on(self.subspace.device, problem)
+            problem = multiplied_on(self.subspace.device, problem, beside=self.frame.device_bytes)
         if not self.makes_images or frame.preparation.learned is None:
             return problem
         undoing = problem.scratch_bytes + frame.undoing_bytes
