@@ -447,6 +447,19 @@ def test_what_is_not_multiplied_there_is_refused(kind, run, message):
         streampca.fit(images("covariance", "f4")[:200], kind, **run)
 
 
+def test_what_only_the_processor_computes_says_so(tmp_path):
+    x = labelled("f4")[:50]
+    model = streampca.fit(x, n_components=2, output=tmp_path / "m.zarr")
+    for refusing, given in (
+        (streampca.hsic, (x, x)),
+        (streampca.neighbors, (x,)),
+        (streampca.update, (tmp_path / "m.zarr", x)),
+        (streampca.write_report, (model, tmp_path / "r.html")),
+    ):
+        with pytest.raises(RequestError, match=f"{refusing.__name__} computes on the processor only; leave device out"):
+            refusing(*given, device=DEVICE)
+
+
 def test_remedies_are_worded_for_the_command_line(tmp_path):
     np.save(tmp_path / "x.npy", images("covariance", "f4")[:200])
     line = refused("plan", tmp_path / "x.npy", "--workers", "2", "--device", DEVICE, code=2)

@@ -47,6 +47,8 @@ def refuse_unused(function: Callable[..., Any], run: Run, names: Collection[str]
     """
     for name in names:
         if getattr(run, name) != default_of(fields_of(Run)[name]):
+            if name in DEVICE:
+                raise RequestError(f"{function.__name__} computes on the processor only; leave --device (device) out.")
             raise RequestError(f"{function.__name__} has no use for {name}={getattr(run, name)!r}; leave it out.")
 
 
