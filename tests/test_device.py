@@ -16,6 +16,7 @@ from shell import python, refused, succeeded
 from test_accumulate import NEW, along, fed, new_for, same_statistic, values
 
 import streampca
+from streampca.accumulators import SymmetricBlock
 from streampca.accumulators.products import double_products, products_on
 from streampca.errors import BudgetError, OutputError, RequestError
 from streampca.events import Checkpoint, Resumed
@@ -61,6 +62,23 @@ def test_laws_and_answers_are_those_of_the_processor(kind, dtype):
     new = on_device(kind, parts)
     AccumulatorLaws(new, same_statistic).check(parts)
     same_statistic(fed(new, parts), fed(new_for(kind, parts), parts))
+
+
+@pytest.mark.parametrize("measures", [True, False])
+def test_laws_of_a_matrix_of_pairs(measures):
+    """Distances where no entries are checked, as the laws move rows, and inner products else."""
+    matrix = distances("f4")[:64, :64]
+    block = np.random.default_rng(6).normal(size=(64, 3))
+    how = {"distances": not measures, "measures": measures, "product_rows": 7}
+    new = partial(multiplying_there(SymmetricBlock), block - block.mean(axis=0), **how)
+
+    def same(one, other):
+        for name, value in one.state().items():
+            np.testing.assert_allclose(value, other.state()[name], rtol=1e-9, atol=1e-9, err_msg=name)
+
+    parts = np.split(matrix, [1, 9, 9])
+    AccumulatorLaws(new, same).check(parts)
+    same(fed(new, parts), fed(partial(SymmetricBlock, *new.args, **new.keywords), parts))
 
 
 @pytest.mark.parametrize(("kind", "name"), [("scatter", "scatter"), ("gram", "gram")])
