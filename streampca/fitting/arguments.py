@@ -102,7 +102,8 @@ def arguments_of(
         raise RequestError(f"kind {model.kind!r} makes no scratch copy (scratch={run.scratch!r}); leave it out.")
     if run.device is not None and model.uses_graph:
         raise RequestError(f"kind {model.kind!r} is not computed on a device; leave --device (device) out.")
-    run.check_device()
+    if run.device is not None:
+        run.check_device()
     return Arguments(model, with_features(of_estimator if preparation is None else preparation, model), run, opening)
 
 

@@ -165,6 +165,8 @@ def model_of(
     if mapped is not None and collection.pending is not None:  # a kernel matrix gave the map, which the model applies
         feature_map = replace(collection.pending, kernel=mapped.kernel)
         collection = collection.with_steps(replace(collection.preparation, feature_map=feature_map, mapped=mapped))
+    elif collection.preparation.mapped is not None:  # a model is applied anywhere, whatever mapped the samples here
+        collection = collection.with_steps(collection.preparation.multiplying(None))
     cls, dims = cast("type[ComponentsModel]", model_class(kind)), sample_dims(collection)
     mapping = collection.preparation.mapped if mapped is None else None  # which scores gave the signs already
     landmarks = mapping.landmarks if isinstance(mapping, KernelMap) else None
@@ -177,6 +179,6 @@ def model_of(
         raw_shape=collection.raw.sample_shape,
         raw_kind=collection.raw.dtype.kind,
         mask=collection.mask,
-        preparation=collection.preparation.multiplying(None),  # a model is applied anywhere
+        preparation=collection.preparation,
         provenance=provenance,
     )

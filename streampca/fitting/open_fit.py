@@ -226,8 +226,7 @@ def plan_collection(
         rank = 0 if request.model.target_rule == "number" else target.rank
         problem = replace(problem, target_width=target.width, target_rank=rank)
     plan = make_plan(problem, request) if part is None else part_plan(problem, request, part)
-    beside = collection.frame.device_bytes
-    if request.device and plan.device_bytes > (free := machine.device_memory(request.device) - beside):
+    if request.device and plan.device_bytes > (free := _free_memory(request.device, collection)):
         raise BudgetError(
             f"the fit to resume was planned with {format_bytes(plan.device_bytes)} of the memory of device "
             f"{request.device!r}, and {format_bytes(free)} are free now; resume it when other work there has ended, or "
@@ -235,6 +234,11 @@ def plan_collection(
         )
     guessed = collection.raw.guessed_axes
     return plan if guessed is None else replace(plan, assumed=guessed.line())
+
+
+def _free_memory(device: str, collection: Prepared) -> int:
+    """Return the bytes that are free on a device beside a feature map."""
+    return machine.device_memory(device) - collection.frame.device_bytes
 
 
 def _with_residuals(problem: Problem, collection: Prepared, request: Request) -> Problem:
