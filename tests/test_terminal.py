@@ -23,6 +23,7 @@ from streampca.events import (
     PassFinished,
     PassStarted,
     Planned,
+    Resumed,
     Solving,
     Warned,
 )
@@ -94,6 +95,23 @@ def test_a_pass_that_reads_nothing_has_no_bytes():
     with Progress(console, clock=clock) as listener:
         a_pass(listener, clock, blocks=1, seconds=80.0, of=1, size=0)
     assert lines(console) == ["scatter: 100 samples", "scatter: 1 min 20 s, 1.2 samples/s"]
+
+
+def test_what_checkpoints_of_spans_cover_takes_one_line():
+    clock, console = Clock(), log()
+    with Progress(console, clock=clock) as listener:
+        listener(PassStarted("scatter", 1, 1, samples=1000, bytes=0))
+        for count in (300, 200):
+            listener(Resumed(count, 0))
+            listener(BlockDone(50, 0))
+        clock.now += 2.0
+        listener(BlockDone(50, 0))
+        listener(Resumed(100, 0))
+        listener(BlockDone(250, 0))
+        listener(PassFinished(4.0))
+    told = [line for line in lines(console) if "resumed" in line]
+    assert told == [f"scatter: resumed: {count} samples of the pass were done before" for count in (500, 100)]
+    assert told[0] == lines(console)[1]
 
 
 def logged(*events, width=80):

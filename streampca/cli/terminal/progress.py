@@ -105,14 +105,16 @@ class Progress:
             case BlockDone() if self._pass:
                 self._pass.samples_done += event.samples
                 self._pass.bytes_done += event.bytes
+                if not self._pass.samples_told and self._clock() >= self._pass.started + FIRST_LINE:
+                    self._tell_resumed(self._pass)
                 self._advance(self._pass)
             case Resumed() if self._pass:
                 self._pass.samples_done += event.samples
                 self._pass.bytes_done += event.bytes
                 self._pass.samples_kept += event.samples
                 self._pass.bytes_kept += event.bytes
-                self._print(f"{self._pass.label}: {events.describe(event)}")
             case PassFinished() if self._pass:
+                self._tell_resumed(self._pass)
                 self._clear()
                 self._print(f"{self._pass.label}: {format_seconds(event.seconds)}, {self._pass.rates(event.seconds)}")
                 self._pass = None
@@ -160,6 +162,12 @@ class Progress:
             self._next_line = now + NEXT_LINE
             self._print(current.so_far(now - current.started))
 
+    def _tell_resumed(self, current: _Pass) -> None:
+        """Print in one line what checkpoints cover, of which each span has its own."""
+        if count := current.samples_kept - current.samples_told:
+            current.samples_told = current.samples_kept
+            self._print(f"{current.label}: {events.describe(Resumed(count, 0))}")
+
     def _converge(self, event: Converging) -> None:
         if self._bars is None:
             self._print(events.describe(event))
@@ -183,6 +191,7 @@ class _Pass:
     bytes_done: int = 0
     samples_kept: int = 0  # from a checkpoint, and so not counted in rates
     bytes_kept: int = 0
+    samples_told: int = 0  # of those from a checkpoint
 
     @classmethod
     def of(cls, event: PassStarted, now: float) -> _Pass:
