@@ -12,6 +12,7 @@ import os
 import shutil
 import socket
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -272,6 +273,14 @@ def test_a_lock_that_was_replaced_by_a_pipe_is_not_waited_for(tmp_path):
         with pytest.raises(OSError, match="it is a pipe, not a file"):
             lock.check()
     assert fcntl.flock is not None
+
+
+def test_a_lock_whose_file_is_gone_was_taken_over_unless_it_is_a_flock(tmp_path, with_and_without_flock):
+    with output_lock(str(tmp_path / "x")) as lock:
+        os.remove(lock.path)
+        with nullcontext() if lock.is_ours else pytest.raises(OutputError, match="x may have been written by another"):
+            lock.check()
+        assert lock.is_ours == locking._has_flock(tmp_path)
 
 
 def own_folder(path):

@@ -104,6 +104,7 @@ def test_what_another_program_wrote_stays(fs, name):
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
+        ("file:///", "output '/' names no file or folder to write; give one, such as model.zarr."),
         ("memory://", "memory:// names no output in a store; add one, such as memory://folder/name.zarr"),
         ("s3://box/", "s3://box/ names no output in a store; add one, such as s3://box/folder/name.zarr"),
         ("foo://x/m.zarr", "foo://x/m.zarr cannot be opened (ValueError: Protocol not known: foo); check the address"),

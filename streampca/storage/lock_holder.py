@@ -105,6 +105,14 @@ def _space() -> str:
         return f"{uuid.getnode():x}"
 
 
+def gone(subject: str) -> str:
+    """Return a message on an output whose lock another process has taken over and removed, with the remedy."""
+    return (
+        f"{subject} may have been written by another process, as the lock of this one is gone; look at what is there, "
+        "and run this again to replace it."
+    )
+
+
 def refusal(subject: str, signature: bytes) -> str:
     """Return a message that names the holder of a lock, with the remedy."""
     who = Holder.of(signature) or "another process"

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from ..errors import OutputError
 from .disk import check_place, named_beside, open_own
 from .free_space import problem_of
-from .lock_holder import LONGEST, Holder, refusal
+from .lock_holder import LONGEST, Holder, gone, refusal
 from .object_store import check_url
 from .remote import is_url
 from .store_locks import StoreLock, locked_in_store
@@ -56,20 +56,27 @@ class Lock:
         Locked path, for messages.
     handle : int or None
         Open file; None on a read-only file system.
+    is_refreshed : bool
+        True of a file that is no `flock`, which another process can take over, and remove when it ends.
     """
 
     path: str
     subject: str
     handle: int | None
+    is_refreshed: bool = False
 
     @property
     def is_ours(self) -> bool:
         """False if another process took the lock over, as this one was suspended and did not refresh it."""
-        return self.handle is None or not os.path.lexists(self.path) or _is_at(self.handle, self.path)
+        # A `flock` holds without its file, whose name no process of ours removes meanwhile.
+        is_held = not self.is_refreshed and not os.path.lexists(self.path)
+        return self.handle is None or is_held or _is_at(self.handle, self.path)
 
     def check(self) -> None:
         """Raise OutputError unless the lock `is_ours`."""
         if not self.is_ours:
+            if not os.path.lexists(self.path):
+                raise OutputError(gone(self.subject))
             with open(open_own(self.path, os.O_RDONLY), "rb") as file:
                 raise OutputError(refusal(self.subject, file.read(LONGEST)))
 
@@ -96,6 +103,8 @@ def output_lock(path: str | None) -> Iterator[Lock | StoreLock]:
         return
     if is_url(path.rstrip("/") + "//"):  # also a scheme alone
         check_url(path)
+    elif not path.strip("/"):
+        raise OutputError(f"output {path!r} names no file or folder to write; give one, such as model.zarr.")
     bare = path.rstrip("/") if is_url(path) else os.path.abspath(path)
     place = bare + BESIDE
     if not is_url(path):
@@ -163,7 +172,7 @@ def _locked(path: str, subject: str, folders: Sequence[str]) -> Iterator[Lock]:
             _sign(handle)
         if refresher is not None:
             refresher.start()
-        yield Lock(path, subject, handle)
+        yield Lock(path, subject, handle, is_refreshed)
     finally:
         ended.set()
         if refresher is not None:

@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 
 from ..errors import OutputError, without_secrets
 from . import remote
-from .lock_holder import LONGEST, Holder, refusal
+from .lock_holder import LONGEST, Holder, gone, refusal
 from .object_store import writing
 
 REFRESHED = 30.0  # seconds between two writes of a lock that is held
@@ -59,10 +60,7 @@ class StoreLock:
             return
         subject = without_secrets(self.subject)
         if not content:
-            raise OutputError(
-                f"{subject} may have been written by another process, as the lock of this one is gone; look at what is "
-                "there, and run this again to replace it."
-            )
+            raise OutputError(gone(subject))
         raise OutputError(refusal(subject, content))
 
 
@@ -97,10 +95,7 @@ def _acquired(place: str, subject: str, signature: bytes) -> StoreLock:
     for _ in range(TURNS):
         if _create(place, signature) or (content := _content(place)) == signature:
             if _create(place, signature):
-                _log.warning(
-                    "%s is not locked: its store has no conditional writes; let one process at a time write there.",
-                    without_secrets(subject),
-                )
+                _warn_unlocked(without_secrets(subject))
             return StoreLock(place, subject, signature)
         holder = Holder.of(content)
         if content and holder is None:
@@ -115,6 +110,14 @@ def _acquired(place: str, subject: str, signature: bytes) -> StoreLock:
                 return StoreLock(place, subject, signature)
         time.sleep(WAIT)
     raise OutputError(refusal(without_secrets(subject), content))
+
+
+@cache
+def _warn_unlocked(subject: str) -> None:
+    """Say once of an output that it is not locked, however often its lock is taken."""
+    _log.warning(
+        "%s is not locked: its store has no conditional writes; let one process at a time write there.", subject
+    )
 
 
 def _taken_over(place: str, content: bytes, signature: bytes) -> bool:
