@@ -333,10 +333,20 @@ def test_parameters_of_the_estimator_alone_are_not_dropped(folder, kind, name):
         (None, {"memory": "5"}, "memory = '5': memory size '5' has no unit and would be less than 1 MiB; write 5GiB"),
         (None, {"worker_memory": "5 XB"}, "worker_memory = '5 XB': memory size '5 XB' is not understood"),
         (None, {"network": "10"}, "network = '10': rate '10' is not understood; write bits or bytes a second, such as"),
+        (None, {"network": "1bit"}, "network = '1bit' is below 1Mbit, the slowest link of a worker; give its rate."),
         (None, {"network": "10Gbit"}, "network is an option of clusters; give workers or cluster with it, or leave"),
         (streampca.Isomap(), {"scratch": "s"}, "kind 'isomap' makes no scratch copy (scratch='s'); leave it out."),
     ],
-    ids=["checkpoint", "graph", "memory", "worker_memory", "network", "network alone", "scratch"],
+    ids=[
+        "checkpoint",
+        "graph",
+        "memory",
+        "worker_memory",
+        "network",
+        "slow network",
+        "network alone",
+        "scratch",
+    ],
 )
 def test_wrong_values_are_named_with_their_key(folder, kind, options, said):
     with pytest.raises(RequestError, match=f"^{re.escape(said)}"):

@@ -253,7 +253,7 @@ def test_pre_images_along_components_are_drawn(approximate):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"kernel": "rbff"}, "kernel 'rbff' is not one of .*rbf"),
+        ({"kernel": "rbff"}, "kernel 'rbff' is not one of .*rbf, .*, precomputed.*Did you mean 'rbf'"),
         ({"gamma": 0}, "gamma = 0: give a number above 0"),
         ({"landmarks": 5000}, "landmarks=5000 are more than the 600 samples"),
         ({"landmarks": 5, "random_features": 5}, "two ways"),

@@ -14,6 +14,8 @@ from ..units import parse_bytes, parse_rate, parse_seconds
 from .description import NamedFields, make
 from .values import Check, Count, InPython, Range
 
+SLOWEST = "1Mbit"  # link of a worker; a slower one is a mistake of units
+
 Path = str | Annotated[os.PathLike[str], InPython()]
 
 
@@ -23,8 +25,8 @@ def _check_memory(value: Any) -> Any:
 
 
 def _check_network(value: Any) -> Any:
-    if value is not None:
-        parse_rate(value)
+    if value is not None and parse_rate(value) < parse_rate(SLOWEST):
+        raise RequestError(f"network = {value!r} is below {SLOWEST}, the slowest link of a worker; give its rate.")
     return value
 
 

@@ -11,10 +11,11 @@ import numpy.typing as npt
 from ..errors import RequestError, nearest
 from ..kinds.classical_mds import ClassicalMDSDescription
 from ..kinds.description import Description, fields_of
+from ..kinds.kernel_pca import PRECOMPUTED, KernelPCADescription
 from ..kinds.options import KernelOptions, LandmarkChoice
 from ..units import whole_number
 from .feature_map import FeatureMap, FourierMap, KernelMap
-from .kernels import Kernel
+from .kernels import ALIASES, KERNELS, Kernel, unknown_kernel
 
 ALL = "all"
 CHOICES: tuple[str, ...] = get_args(LandmarkChoice)
@@ -149,6 +150,8 @@ def features_asked(model: Description) -> KernelFeatures | None:
         return None
     name = getattr(kernel, "__name__", type(kernel).__name__) if callable(kernel) else kernel
     function = kernel if callable(kernel) else None
+    if function is None and name not in {*KERNELS, *ALIASES}:
+        raise unknown_kernel(name, *([PRECOMPUTED] if isinstance(model, KernelPCADescription) else []))
     return KernelFeatures(
         kernel=Kernel(name, options.gamma, options.degree, options.coef0, function),
         landmarks=options.landmarks,

@@ -42,6 +42,12 @@ COMPARED = 20  # rows on either side in the check of symmetry
 MEDIAN_OF = 1000  # rows whose distances give the median
 
 
+def unknown_kernel(name: str, *others: str) -> RequestError:
+    """Return the error of a name that is neither a kernel's nor one of `others`."""
+    names = [*KERNELS, *ALIASES, *others]
+    return RequestError(f"kernel {name!r} is not one of {', '.join(names)}.{nearest(str(name), names)}")
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A kernel and its parameters.
@@ -78,10 +84,7 @@ class Kernel:
         set_ = object.__setattr__
         set_(self, "name", ALIASES.get(self.name, self.name))
         if self.function is None and self.name not in KERNELS:
-            names = [*KERNELS, *ALIASES]
-            raise RequestError(
-                f"kernel {self.name!r} is not one of {', '.join(names)}.{nearest(str(self.name), names)}"
-            )
+            raise unknown_kernel(self.name)
         if self.function is not None and self.name in KERNELS:
             raise RequestError(f"kernel {self.name!r} is built in; give a function of your own another name.")
         set_(self, "degree", whole_number(self.degree, "degree", least=1, example="3"))
