@@ -5,10 +5,14 @@ from __future__ import annotations
 import io
 import logging
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -33,6 +37,26 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 REQUESTS: Counter[tuple[str, str]] = Counter()  # that the server has had, by method and path
+FAULTS: Counter[str] = Counter()  # of the server by kind, and the number of requests; none where it is empty
+KINDS = ("500 Internal Server Error", "503 Slow Down", "lost", "cut", "late")
+CHUNKS, ROWS = 1200, 20  # of a collection, and samples of a chunk
+SHARE = 0.02  # of requests, of each kind
+LUCK = random.Random(0)  # noqa: S311 - nothing secret
+
+
+def faulty(answer, environment, start):
+    """Answer, or refuse to, do not, or half, or late; requests are served at once or in order, as they come."""
+    fault = LUCK.choices([*KINDS, ""], [SHARE] * len(KINDS) + [1 - SHARE * len(KINDS)])[0]
+    FAULTS[fault or "none"] += 1
+    if fault[:1] == "5":
+        start(fault, [("Content-Length", "0")])
+        return
+    if fault == "late":
+        time.sleep(0.5)
+    found = b"".join(answer(environment, start))
+    yield found[: len(found) // 2] if fault == "cut" else b"" if fault == "lost" else found
+    if fault in ("cut", "lost"):  # what was asked for is done, and its answer does not come
+        environment["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +72,7 @@ def s3():
         def counted(app, environment, start):
             what = "COPY" if "HTTP_X_AMZ_COPY_SOURCE" in environment else environment["REQUEST_METHOD"]
             REQUESTS[what, environment["PATH_INFO"]] += 1
-            return answer(app, environment, start)
+            return faulty(partial(answer, app), environment, start) if FAULTS else answer(app, environment, start)
 
         patch.setattr(werkzeug_app.DomainDispatcherApplication, "__call__", counted)
         patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
@@ -329,3 +353,78 @@ def test_options_reach_workers_and_nothing_that_is_written(bucket, monkeypatch, 
     assert secret not in repr(model) + str(model.provenance)
     for name in bucket.find("box"):
         assert secret.encode() not in bucket.cat_file(name)
+
+
+SHARED = """
+import os, signal, sys
+import streampca
+from streampca import events
+
+if __name__ == "__main__":
+    name, address, moment, count = sys.argv[1:]
+    seen, options = [], {"key": "somebody", "secret": "hush-hush-key", "endpoint_url": address}
+    streampca.storage_options("s3://box", options)
+
+    def listener(event):
+        assert "hush" not in repr(event)
+        print(events.describe(event), flush=True)
+        seen.append(type(event).__name__)
+        if seen.count(moment) == int(count):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    how = {"workers": 2, "memory": "256 MiB", "checkpoint_every": 0.0, "listener": listener, "overwrite": True}
+    model, scores, kind = f"s3://box/{name}.zarr", f"s3://box/{name}-s.zarr", streampca.PCA(3, method="covariance")
+    fitted = streampca.fit("s3://box/x.zarr", kind, output=model, checkpoint=model + "-saved", **how)
+    fitted.write_scores("s3://box/x.zarr", scores, checkpoint=scores + "-saved", **how)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # five runs, of which four wait for late answers
+def test_workers_are_right_through_faults_and_kills(bucket, tmp_path, monkeypatch):
+    """Each kind of fault has 2 % of all requests. What a kill leaves is complete or visibly not, and has no secrets."""
+    x, names = values((CHUNKS * ROWS, 6, 5)), ["whole", "faulty", "killed"]
+    zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(ROWS, 6, 5))
+    files = [path for path in (tmp_path / "x.zarr").rglob("*") if path.is_file()]
+    bucket.pipe({f"box/{path.relative_to(tmp_path)}": path.read_bytes() for path in files})
+    address, script = os.environ["AWS_ENDPOINT_URL"], tmp_path / "run.py"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    script.write_text(SHARED)
+
+    def run(name, moment="", count=1):
+        """Return what a process of its own said, and the objects that are there when it has ended."""
+        command = [sys.executable, script, name, address, moment, str(count)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+        assert ended.returncode == (-signal.SIGKILL if moment else 0), ended.stderr[-2000:]
+        assert "hush" not in ended.stdout + ended.stderr
+        found = bucket.find("box", refresh=True)
+        written = [path for path in found if not path.startswith("box/x.zarr/")]
+        assert not [path for path in written if b"hush" in bucket.cat_file(path, start=0)]
+        return ended.stdout, {path.split("/")[1] for path in found}
+
+    requests(under="")
+    run("whole")
+    assert requests(under="/x.zarr/c/") == {"GET": 2 * (CHUNKS + 2)}, "each of two workers first tries to read"
+    monkeypatch.setattr(sys.modules[__name__], "FAULTS", Counter(none=0))
+    run("faulty")
+    assert min(FAULTS[kind] for kind in KINDS) > 0.01 * sum(FAULTS.values())
+    gets = requests(under="/x.zarr/c/")
+    assert 2 * CHUNKS < gets["GET"] < 2 * CHUNKS * (1 + 2 * SHARE * len(KINDS))
+    assert gets.keys() == {"GET"}
+    _, left = run("killed", "Checkpoint", 3)
+    assert "killed.zarr-saved" in left, "with sums that workers have written"
+    assert "killed.zarr" not in left
+    said, left = run("killed", "PassStarted", 2)  # of the scores
+    assert "resumed: " in said
+    assert "killed-s.zarr" not in left
+    _, left = run("killed")
+    assert left == {"x.zarr", *(f"{name}{end}.zarr" for name in names for end in ("", "-s"))}
+    FAULTS.clear()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+    models = [streampca.load(f"s3://box/{name}.zarr") for name in names]
+    scores = [everything(f"s3://box/{name}-s.zarr") for name in names]
+    for model, projected in zip(models, scores, strict=True):
+        np.testing.assert_array_equal(model.components, models[0].components)
+        np.testing.assert_array_equal(projected, scores[0])
+    np.testing.assert_allclose(scores[0], models[0].transform(x), rtol=1e-5, atol=1e-3)
+    streampca.verify("s3://box/faulty.zarr")
