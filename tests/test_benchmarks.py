@@ -263,11 +263,12 @@ def test_cluster_prints_what_sharing_costs():
     size = ("--samples", "3000", "--side", "16", "--workers", "1")
     printed = run("cluster.py", *size, "--rounds", "1", "--memory", "64MiB")
     table = cells(printed)
-    assert {"one process", "1 workers"} <= set(table)
-    assert float(re.search(r"workers to one process: ([0-9.]+) \(at most 1.25\)", printed)[1]) > 0
+    assert {"one process", "halves", "1 workers"} <= set(table)
+    assert float(re.search(r"workers to one process: ([0-9.]+) \(at most 1.15\)", printed)[1]) > 0
+    assert float(re.search(r"workers to halves: ([0-9.]+) \(at most 1.11\)", printed)[1]) > 0
     rows = [line.split() for line in printed.splitlines() if line.startswith("1 workers")]
     assert float(rows[0][-1]) < float(rows[0][-2]) + 16, "the peak is within the memory estimate"
-    assert float(re.search(r"to processes by hand: ([0-9.]+) \(at most 1.25\)", printed)[1]) > 0
+    assert float(re.search(r"to processes by hand: ([0-9.]+) \(at most 1.11\)", printed)[1]) > 0
 
 
 def test_kills_are_survived():
