@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -14,8 +15,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from streampca.accumulators import Scatter, ScatterBlock
-from streampca.events import BlockDone, Resumed, silent
-from streampca.execution import LocalExecutor
+from streampca.events import BlockDone, Checkpoint, Resumed, Warned, silent
+from streampca.execution import LocalExecutor, checkpoint_file
 from streampca.execution.checkpoint import CheckpointFolder, Checkpointing
 from streampca.execution.reduction import RUN, Node, Tree
 from streampca.fitting.methods.tasks import SamplesTask
@@ -200,6 +201,46 @@ def test_a_killed_client_resumes_with_the_sums_that_workers_have_written(tmp_pat
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
     assert not list(there.glob("checkpoint*"))
+
+
+WRITE = checkpoint_file._write
+
+
+def fail_to_write(times, noted):
+    """Let the disk of this process be full so many times, and note which process writes after that."""
+    failures = iter(range(times))
+
+    def write(path, index, arrays):
+        if next(failures, None) is not None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        WRITE(path, index, arrays)
+        with open(noted, "a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    checkpoint_file._write = write
+
+
+@pytest.mark.parametrize("times", [1, 10**6])
+def test_a_write_that_fails_is_tried_again_and_then_warned_of(tmp_path, images, expected, times, monkeypatch):
+    """Not taken for a folder that the worker does not see; where all fail, this process fetches the sums."""
+    monkeypatch.setattr(checkpoint_file, "_write", WRITE)
+    spans, heard, noted = spans_of(N, SPANS, ROWS), [], tmp_path / "noted"
+    with processes_here(tmp_path, 2) as workers, distributed.Client(workers, set_as_default=False) as client:
+        client.run(fail_to_write, times, noted)
+        fail_to_write(0, noted)  # this process notes what it writes
+        checkpoint = saved_in(tmp_path / "checkpoint", heard)
+        task = task_of(Slow(open_collection(images), 0.02))
+        found = DaskExecutor(client).fold(
+            task, spans, Scatter.absorb, listener=heard.append, checkpoint=checkpoint
+        ).state()  # fmt: skip
+    warnings = [event.message for event in heard if isinstance(event, Warned)]
+    assert len(warnings) == (times > 1)
+    assert all("No space left on device" in warning and "tried twice" in warning for warning in warnings)
+    writers = noted.read_text().split()[1:]  # the first is the record, of this process
+    assert (str(os.getpid()) in writers) == (times > 1)
+    assert any(isinstance(event, Checkpoint) for event in heard)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
 def test_one_sum_comes_here_and_large_vectors_go_to_each_worker_once(tmp_path, images, monkeypatch):

@@ -169,7 +169,9 @@ class _Fold(Generic[A]):
         self._running: dict[str, Future] = {}  # by worker
         self._sums: dict[Node, Future] = {}
         self._folders: dict[str, str] = {}  # of workers that were given work: a restarted one has another
-        self._checkpointed = SumsCheckpoint(client, checkpoint, spans, self._sums, self._holder, self._fetched)
+        self._checkpointed = SumsCheckpoint(
+            client, checkpoint, spans, self._sums, self._holder, self._fetched, lambda event: self._listener(event)
+        )
         self._reported = [span.start for span in spans]
         self._resumed: set[int] = set()  # spans whose samples were reported as resumed
         self._deaths = Counter[int]()  # of workers that folded a span

@@ -133,7 +133,12 @@ async def write_sum(key: str, save: Packed, dask_worker: Worker) -> CheckpointFi
     Returns
     -------
     CheckpointFile or bool
-        The file as it is then; True if a job has taken the sum, False if no sum can be saved here.
+        The file as it is then; True if a job has taken the sum, False if the folder is not seen here.
+
+    Raises
+    ------
+    OutputError
+        If the sum cannot be written.
     """
     return await asyncio.to_thread(_written, dask_worker.data.get(key), save, lambda: key in dask_worker.data)
 
