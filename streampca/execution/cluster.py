@@ -424,9 +424,10 @@ class _Fold(Generic[A]):
         """
         future, worker = self._sums[part], self._holder(part)
         is_used = any(part in job.inputs for job in self._reduction.jobs.values())
+        is_near = self._workers.near  # not in the thread of the client, which asks the scheduler for the workers
 
         async def gathered() -> State:
-            state: State = await self._client.gather(future, direct=self._workers.near, asynchronous=True)
+            state: State = await self._client.gather(future, direct=is_near, asynchronous=True)
             # A job takes what it uses before it changes it; so a sum that is still there was sent as it was.
             if is_used and not all((await self._client.run(is_whole, future.key, workers=[worker])).values()):
                 raise GoneError

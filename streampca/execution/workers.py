@@ -65,6 +65,7 @@ class Workers:
         self._checks: dict[tuple[str, ...], Future[list[Problem]]] = {}
         self._listener: Listener = silent
         self._looked, self._present, self._folders = 0.0, list[str](), dict[str, str]()
+        self._known: dict[str, Any] = {}  # last answer of the scheduler
         self._planned = 0  # bytes of the plan
         self._memory_use: dict[str, tuple[int, int]] = {}  # bytes in use when workers were last seen, and their limits
         self._exhausted: dict[str, tuple[int, int]] = {}  # the same for workers that were killed for their memory
@@ -238,8 +239,15 @@ class Workers:
         }
 
     def _scheduler_info(self) -> dict[str, Any]:
-        workers: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]  # some versions default to 5
-        return workers
+        """Ask the scheduler for its workers; the last answer if it is not reached.
+
+        `Client.scheduler_info` returns none of them, now and then: a regular look without workers, in the thread of the
+        client, can replace the answer before it is returned.
+        """
+        if self._client.status == "running":
+            with suppress(OSError):
+                self._known = self._client.sync(self._client.scheduler.identity, n_workers=-1)["workers"]
+        return self._known
 
     def _workers(self) -> dict[str, Any]:
         return _running(self._scheduler_info())
