@@ -204,7 +204,7 @@ def report(found: dict[str, list[Took]]) -> None:
 def report_transforms(applied: dict[str, list[float]]) -> None:
     print_table(["transform", "seconds", "least", "most"], [[name, *spread(took)] for name, took in applied.items()])
     ratios = [many / by_hand for many, by_hand in zip(*applied.values(), strict=True)]
-    print(f"transform by workers to processes by hand: {statistics.median(ratios):.2f} (at most {MOST_BY_HAND})")
+    print(f"transform by workers to processes by hand: {statistics.median(ratios):.2f} (at most {MOST_BY_HAND:.2f})")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ from streampca.planning.network import BRANCHES, LATENCY, TASK, TASK_OF_WORKER, 
 from streampca.units import format_rate, format_seconds
 
 WITHIN, WITHIN_REAL = 1.5, 1.25
+OTHER_TASKS = ("send-", "check-reading-", "wait-for-workers-")  # beginnings of names of tasks that fold nothing
 NOTICED = 1.0  # seconds until a dead worker is given up
 
 
@@ -417,24 +418,19 @@ def fitted(path: Path, method: str, workers: int) -> Fitted:
         with get_task_stream(client) as stream:
             streampca.fit(path, model, memory="1GiB", cluster=client, listener=listener)
         after, sums = client.run(outgoing), client.run(sums_read)
-    keys = [key for each in stream.data if is_sum(key := str(each["key"]))]
+    keys = [key for each in stream.data if isinstance(key := each["key"], tuple) and not key[0].startswith(OTHER_TASKS)]
     last = list(dict.fromkeys(map(pass_of, keys)))[-len(passes) :]  # the first are of the fit before
     done = sum(pass_of(key) in last for key in keys)
     logged = [entry for worker, log in after.items() for entry in log[len(before[worker]) :] if entry[2] in after]
     read = [entry for entries in sums.values() for entry in entries]
-    vectors = sum(size for key, size, _ in logged if key.startswith("Packed-"))
+    vectors = sum(size for key, size, _ in logged if "send-" in key)
     sizes = len({key for key, _ in read}), sum(size for _, size in read)
     return Fitted(plans[0], passes, Sent(sum(passes), done, *sizes, vectors))
 
 
-def is_sum(key: str) -> bool:
-    """Tell whether a task folds a span or adds two sums."""
-    return key.startswith("streampca-") and ("-span-" in key or "-merge-" in key)
-
-
-def pass_of(key: str) -> str:
-    """Return the beginning of the keys of a pass."""
-    return "-".join(key.split("-")[:2])
+def pass_of(key: tuple[str, ...]) -> str:
+    """Return the name of the pass in which a task folds a span or adds two sums."""
+    return key[0].removeprefix("merge-")
 
 
 def note_sums(dask_worker: Any) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
@@ -240,13 +241,24 @@ def check_listener(listener: Any) -> None:
         raise RequestError(f"listener {listener!r} is not a function of one event; give one, such as print.")
 
 
+_PASS: ContextVar[PassStarted | None] = ContextVar("the pass that the running call reports", default=None)
+
+
 @contextmanager
 def reported(listener: Listener, started: PassStarted) -> Iterator[None]:
     """Tell a listener that a pass starts, and when it is over how long it took."""
-    began = time.perf_counter()
-    listener(started)
-    yield
-    listener(PassFinished(time.perf_counter() - began))
+    began, before = time.perf_counter(), _PASS.set(started)
+    try:
+        listener(started)
+        yield
+        listener(PassFinished(time.perf_counter() - began))
+    finally:
+        _PASS.reset(before)
+
+
+def current_pass() -> PassStarted | None:
+    """Return the pass that is being reported around the caller; None outside passes."""
+    return _PASS.get()
 
 
 def one_at_a_time(listener: Listener) -> Listener:

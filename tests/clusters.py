@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -17,9 +20,27 @@ import distributed
 from distributed.comm import tcp
 from shell import FORKED
 
+from streampca.events import silent
+from streampca.execution import LocalExecutor
+from streampca.execution.reduction import Node, Tree
 from streampca.units import MIB
 
 PATHS = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])  # of workers
+
+
+def tree_sum(task, spans, merge):
+    """The sum of all spans along the tree, each folded alone by this process."""
+    tree, sums = Tree(0, len(spans)), {}
+    for number, span in enumerate(spans):
+        sums[Node(number, number)] = LocalExecutor().fold(task, [span], merge, listener=silent)
+    while tree.root not in sums:
+        left, right = next(
+            (part, other) for part in sorted(sums)
+            for other, is_left in [tree.partner(part)] if other in sums and not is_left
+        )  # fmt: skip
+        merge(sums[left], sums.pop(right))
+        sums[Node(left.first, right.last)] = sums.pop(left)
+    return sums[tree.root]
 
 
 @contextmanager
@@ -76,6 +97,51 @@ def wait_until(true, seconds=20):
     while not true():
         assert time.monotonic() < until, "it took too long"
         time.sleep(0.05)
+
+
+def pause(fraction, dask_worker):
+    """Let dask pause a worker as for its memory, by a fraction of it that is always in use; or end that."""
+    dask_worker.memory_manager.memory_pause_fraction = fraction
+
+
+@contextmanager
+def troubled(cluster, client, seed):
+    """Kill, stop, pause, restart, add and retire workers at random moments, while the block runs."""
+    ended = threading.Event()
+    troubling = threading.Thread(target=_trouble, args=(cluster, client, random.Random(seed), ended))  # noqa: S311
+    with dask.config.set({"distributed.scheduler.allowed-failures": 9}):
+        troubling.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            troubling.join()
+
+
+def _trouble(cluster, client, luck, ended):
+    for _ in range(4):
+        if ended.wait(luck.uniform(0.1, 1.0)):
+            return
+        pids = client.run(os.getpid, on_error="ignore")
+        event = luck.choice(["kill", "stop", "pause", "add", "retire", "restart"])
+        if event == "add" or len(pids) < 2:
+            cluster.scale(len(cluster.workers) + 1)
+            continue
+        address = luck.choice(sorted(pids))
+        if event == "retire":
+            client.retire_workers([address])
+        elif event == "restart":
+            client.restart_workers([address], timeout=60, raise_for_error=False)
+        elif event == "kill":
+            os.kill(pids[address], signal.SIGKILL)
+        elif event == "stop":
+            os.kill(pids[address], signal.SIGSTOP)
+            ended.wait(luck.uniform(0.2, 1.5))
+            os.kill(pids[address], signal.SIGCONT)
+        else:
+            client.run(pause, 1e-9, workers=[address], on_error="ignore")
+            ended.wait(luck.uniform(0.2, 1.5))
+            client.run(pause, 0.8, workers=[address], on_error="ignore")
 
 
 COUNTS = Counter()  # bytes over TCP: "received", "sent", and "sent to" each address; and of the "largest" message

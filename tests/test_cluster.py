@@ -36,7 +36,6 @@ from streampca.execution import ClusterOptions, LocalExecutor
 from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.connect import joined
 from streampca.execution.executor import executing
-from streampca.execution.reduction import Node, Tree
 from streampca.execution.workers import budget_within, limit_around
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.methods.tasks import FeatureRanges, FeaturesTask, SamplesTask
@@ -49,7 +48,15 @@ from streampca.signals import stopping_on_signals
 from streampca.units import MIB, parse_bytes
 
 distributed = pytest.importorskip("distributed")
-from clusters import PATHS, free_address, processes_here, scheduler, wait_until, worker  # noqa: E402 - needs distributed
+from clusters import (  # noqa: E402 - needs distributed
+    PATHS,
+    free_address,
+    processes_here,
+    scheduler,
+    tree_sum,
+    wait_until,
+    worker,
+)
 from distributed.comm import connect  # noqa: E402 - the same
 
 from streampca.execution.cluster import DaskExecutor  # noqa: E402 - needs distributed
@@ -118,21 +125,6 @@ def task_of(name, collection):
     given = {"vectors": vectors} if kind is GramBlock else {}
     task = FeaturesTask(new, partial(kind.from_state, copy=False, **given), ranges, "single")
     return task, spans_of(P, SPANS, 4), kind.absorb
-
-
-def tree_sum(task, spans, merge):
-    """The sum of all spans along the tree, each folded alone by this process."""
-    tree, sums = Tree(0, len(spans)), {}
-    for number, span in enumerate(spans):
-        sums[Node(number, number)] = LocalExecutor().fold(task, [span], merge, listener=silent)
-    while tree.root not in sums:
-        left, right = next(
-            (part, other) for part in sorted(sums)
-            for other, is_left in [tree.partner(part)] if other in sums and not is_left
-        )  # fmt: skip
-        merge(sums[left], sums.pop(right))
-        sums[Node(left.first, right.last)] = sums.pop(left)
-    return sums[tree.root]
 
 
 def same(one, other):
@@ -278,7 +270,8 @@ def test_waiting_for_workers_ends_at_a_signal(client):
     began = time.monotonic()
     with stopping_on_signals(owns_process=True), pytest.raises(Stopped, match="SIGINT"):  # noqa: PT012
         interrupting.start()
-        joined(client, ClusterOptions(workers=99))
+        with joined(client, ClusterOptions(workers=99)):
+            pass
     assert time.monotonic() - began < 5
     interrupting.join()
 
@@ -356,7 +349,7 @@ def test_tasks_are_as_few_as_predicted(client, folder):
     assert spans > 1
     # One that holds what a check takes and one a worker that checks; one that holds the work of the pass; one a span,
     # and at most one for each sum that travels.
-    assert 0 <= len(set(noted.read_text().split())) - (1 + 2 + 1 + spans) < spans
+    assert 0 <= len(set(noted.read_text().splitlines())) - (1 + 2 + 1 + spans) < spans
     client.unregister_scheduler_plugin("counted")
 
 

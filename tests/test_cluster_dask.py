@@ -211,7 +211,7 @@ def test_a_span_that_waits_for_another_fit_leaves_its_thread(client, folder, pat
     fit = partial(streampca.fit, cluster=client, memory=MEMORY, **HOW)
 
     def spans():
-        return sum("-span-" in str(key) for keys in client.processing().values() for key in keys)
+        return sum("scatter-matrix" in str(key) for keys in client.processing().values() for key in keys)
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(fit, Held(open_collection(client.persist(da.from_zarr(path))), go))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import signal
-import threading
 from functools import partial
 
-import dask.config
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -30,6 +27,7 @@ from clusters import (  # noqa: E402 - the same
     free_address,
     processes_here,
     scheduler,
+    troubled,
     worker,
 )
 from faulty import Slow  # noqa: E402 - the same
@@ -74,44 +72,16 @@ def expected(images):
     return runs[0].state()
 
 
-def trouble(workers, client, seed, ended):
-    """Kill, pause, add and retire workers at random moments."""
-    luck = random.Random(seed)  # noqa: S311 - nothing secret
-    for _ in range(4):
-        if ended.wait(luck.uniform(0.1, 1.0)):
-            return
-        pids = client.run(os.getpid, on_error="ignore")
-        event = luck.choice(["kill", "pause", "add", "retire"])
-        if event == "add" or len(pids) < 2:
-            workers.scale(len(workers.workers) + 1)
-            continue
-        address = luck.choice(sorted(pids))
-        if event == "retire":
-            client.retire_workers([address])
-        elif event == "kill":
-            os.kill(pids[address], signal.SIGKILL)
-        else:
-            os.kill(pids[address], signal.SIGSTOP)
-            ended.wait(luck.uniform(0.2, 1.5))
-            os.kill(pids[address], signal.SIGCONT)
-
-
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(1, 20))])
 def test_bits_are_equal_whatever_happens_to_workers(tmp_path, images, expected, seed, monkeypatch):
     monkeypatch.setattr(cluster, "PANEL", PANEL)
-    spans, task, ended = spans_of(N, SPANS, ROWS), task_of(Slow(open_collection(images), 0.1)), threading.Event()
+    spans, task = spans_of(N, SPANS, ROWS), task_of(Slow(open_collection(images), 0.1))
     with (
         processes_here(tmp_path, 3) as workers,
         distributed.Client(workers, set_as_default=False) as client,
-        dask.config.set({"distributed.scheduler.allowed-failures": 9}),
+        troubled(workers, client, seed),
     ):
-        troubling = threading.Thread(target=trouble, args=(workers, client, seed, ended))
-        troubling.start()
-        try:
-            found = DaskExecutor(client).fold(task, spans, Scatter.absorb, listener=silent).state()
-        finally:
-            ended.set()
-            troubling.join()
+        found = DaskExecutor(client).fold(task, spans, Scatter.absorb, listener=silent).state()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 

@@ -69,14 +69,18 @@ def test_sums_add_up_in_one_order_whatever_happens_to_workers(n, workers, seed):
     tree, luck = Tree(0, n), random.Random(seed)  # noqa: S311 - nothing secret
     reduction, sums, there, born = Reduction(tree), {}, [f"w{i}" for i in range(workers)], workers
     reduction.fold(range(n))
-    deaths = luck.randrange(4)
+    deaths, pauses, paused = luck.randrange(4), luck.randrange(4), set()
     for _ in range(100 * n + 100):
         if reduction.is_complete:
             break
         event = luck.random()
+        if pauses and event > 0.9 and len(paused) < len(there) - 1:  # for ever
+            paused.add(luck.choice(there))
+            pauses -= 1
         if deaths and event < 0.1:
             worker, deaths = luck.choice(there), deaths - 1
             there.remove(worker)
+            paused.discard(worker)
             there.append(f"w{born}")
             born += 1
             for other in [*reduction.jobs]:
@@ -90,11 +94,13 @@ def test_sums_add_up_in_one_order_whatever_happens_to_workers(n, workers, seed):
             worker = luck.choice(sorted(reduction.jobs))
             job = reduction.finish(worker)
             right = job.span if job.right is None else sums.pop(job.right)
+            if right is None:  # taken over
+                continue
             sums[job.result] = right if job.left is None else (sums.pop(job.left), right)
         else:
-            idle = [worker for worker in there if worker not in reduction.jobs]
+            idle = [worker for worker in there if worker not in reduction.jobs and worker not in paused]
             if idle:
-                reduction.start(luck.choice(idle))
+                reduction.start(luck.choice(idle), paused)
     assert reduction.is_complete
     assert sums == {tree.root: expected(tree, tree.root)}
 

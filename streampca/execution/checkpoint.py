@@ -110,14 +110,19 @@ class RemoteSave:
     position: Mapping[str, Any]
 
     def write(self, state: Mapping[str, Array]) -> CheckpointFile | None:
-        """Save a state; return the file as it is then, or None if this process does not see or cannot write it."""
-        with suppress(OutputError):
-            # The record also shows that the run has not ended, whose folder must not be created again.
-            record = CheckpointFile(self.file.folder, RECORD).load()
-            if record is not None and record[0].get("run") == self.position["run"]:
-                self.file.save(self.position, state)
-                return self.file
-        return None
+        """Save a state; return the file as it is then, or None if this process does not see the folder.
+
+        Raises
+        ------
+        OutputError
+            If it cannot be written.
+        """
+        # The record also shows that the run has not ended, whose folder must not be created again.
+        record = CheckpointFile(self.file.folder, RECORD).load()
+        if record is None or record[0].get("run") != self.position["run"]:
+            return None
+        self.file.save(self.position, state)
+        return self.file
 
 
 class CheckpointFolder:

@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import queue
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, wait
-from contextlib import contextmanager
-from itertools import count
+from contextlib import contextmanager, nullcontext
 from typing import Any, Generic
 
 import dask.config
@@ -25,12 +23,14 @@ from ..planning.blocks import Span
 from ..signals import safe_point, stop_asked
 from ..units import KIB, MIB, counted, format_seconds
 from .cluster_options import TIMEOUT
+from .demand import Demand
 from .fold import STALLED, warning_of_stalls
 from .packing import Packed, packed
 from .peer_sums import GoneError, PeerSum
 from .reduction import Addition, Node, Reduction, Tree
 from .sums_checkpoint import SumsCheckpoint
 from .task import A, Checkpointer, SavedPartial, Task
+from .task_keys import TaskKeys
 from .worker import State, UsedError, fold_span, identity, is_whole, merge_states
 from .workers import Workers, budget_within
 
@@ -55,13 +55,21 @@ class DaskExecutor:
         Seconds that a run waits for a worker after all have gone.
     stalled : float, default=60
         Seconds without a finished block after which listeners are warned.
+    demand : Demand, optional
+        Workers that an adaptive cluster keeps between folds, which ask for as many as they can use.
     """
 
     def __init__(
-        self, client: Client, *, workers: int | None = None, timeout: float = TIMEOUT, stalled: float = STALLED
+        self,
+        client: Client,
+        *,
+        workers: int | None = None,
+        timeout: float = TIMEOUT,
+        stalled: float = STALLED,
+        demand: Demand | None = None,
     ) -> None:
         self._client, self._planned_workers, self._timeout, self._stalled = client, workers, timeout, stalled
-        self._workers = Workers(client)
+        self._workers, self._demand = Workers(client), demand
 
     @property
     def workers(self) -> int:
@@ -124,11 +132,12 @@ class DaskExecutor:
         checkpoint: Checkpointer | None = None,
     ) -> A:
         """See `Executor.fold`; a worker folds one span at a time, with all its threads."""
-        fold = _Fold(self._client, self._workers, task, spans, merge, ahead, checkpoint, self._timeout)
+        fold = _Fold(self._client, self._workers, task, spans, merge, ahead, checkpoint, self.workers, self._timeout)
         with (
             warning_of_stalls(listener, fold.waits_for, self._stalled) as tell,
             fold.listening(tell),
             self._workers.watched(),
+            nullcontext() if self._demand is None else self._demand.withdrawn(),
         ):
             try:
                 return fold.run()
@@ -153,14 +162,15 @@ class _Fold(Generic[A]):
         merge: Callable[[A, A], None],
         ahead: int,
         checkpoint: Checkpointer | None,
+        planned_workers: int,
         timeout: float,
     ) -> None:
         self._client, self._workers, self._task, self._spans, self._merge = client, workers, task, spans, merge
         self._ahead, self._checkpoint, self._timeout = ahead, checkpoint, timeout
-        self._name = f"streampca-{uuid.uuid4().hex}"
+        self._keys, self._planned_workers = TaskKeys(), planned_workers
+        self._demand = Demand(client, lambda: self._keys.fold(len(spans)))
         self._listener: Listener = silent
         self._messages: queue.SimpleQueue[tuple[int, int] | str] = queue.SimpleQueue()
-        self._numbers = count()
         self._work: Future | None = None  # the task and its merge, until workers have copies of their own
         self._is_copied = False  # whether it is large
         self._copies: dict[str, Future] = {}  # by worker
@@ -183,13 +193,14 @@ class _Fold(Generic[A]):
         """Receive messages of finished blocks; at the end cancel everything on the workers."""
         self._listener = listener
         with self._explained():
-            self._client.subscribe_topic(self._name, lambda event: self._messages.put(tuple(event[1])))
+            self._client.subscribe_topic(self._keys.topic, lambda event: self._messages.put(tuple(event[1])))
         try:
             yield
         finally:
             if self._client.status == "running":
                 self._checkpointed.finish()
-                self._client.unsubscribe_topic(self._name)
+                self._demand.ask(0)
+                self._client.unsubscribe_topic(self._keys.topic)
                 self._client.cancel([*self._running.values(), *self._sums.values()], force=True)
             self._running.clear()
             self._sums.clear()
@@ -224,13 +235,13 @@ class _Fold(Generic[A]):
         jobs = dict(self._reduction.jobs)
         if not jobs:
             return "a worker"
-        tasks = {worker: {str(key) for key in keys} for worker, keys in self._client.processing().items()}
+        tasks = self._client.processing()
         texts = []
         for worker, job in sorted(jobs.items(), key=lambda item: item[1].result):
             work = f"the sum of spans {job.result.first + 1} to {job.result.last + 1}"
             work = work if job.span is None else f"span {job.span + 1}"
             texts.append(f"{work} (worker {worker})")
-        others = sum(not key.startswith(self._name) for worker in jobs for key in tasks.get(worker, ()))
+        others = sum(not self._keys.has(key) for worker in jobs for key in tasks.get(worker, ()))
         more = f", which have {counted(others, 'other task')} to do" if others else ""
         return f"{', '.join(texts)} of {len(self._spans)}{more}"
 
@@ -241,11 +252,12 @@ class _Fold(Generic[A]):
         if self._client.generation != self._generation:
             raise self._ended()
         suitable, folders = set(self._workers.present()), self._workers.folders()
+        paused = {*self._reduction.held.values()} - suitable
         for worker in sorted({*workers} & suitable, key=self._held_count):
             is_idle = (
                 worker not in self._running and self._folders.setdefault(worker, folders[worker]) == folders[worker]
             )
-            if is_idle and (job := self._reduction.start(worker)) is not None:
+            if is_idle and (job := self._reduction.start(worker, paused)) is not None:
                 if job.span is not None and self._deaths[job.span]:  # it may die as well
                     self._checkpointed.save_now(self._reduction.held_by(worker))
                 try:
@@ -262,17 +274,15 @@ class _Fold(Generic[A]):
         """Send a job to its worker, and to no other one."""
         work, options = self._work_on(worker), self._only_on(worker)
         if job.span is None:
-            left, right = (
+            sums = [
                 self._sums[part] if self._reduction.held[part] == worker else PeerSum(self._sums[part].key, PANEL)
                 for part in job.inputs
-            )
-            key = f"{self._name}-merge-{job.result.first}-{job.result.last}-{next(self._numbers)}"
-            return self._client.submit(merge_states, work, left, right, key=key, **options)
+            ]
+            return self._client.submit(merge_states, work, *sums, key=self._keys.merge(job.result), **options)
         before = None if job.left is None else self._sums[job.left]
         span, saved = self._spans[job.span], self._saved_within(job.span)
         start, state = (span.start, None) if saved is None else (saved.at, self._sent(packed(saved.state)))
-        where, address = (start, span.stop), (self._name, job.span)
-        key = f"{self._name}-span-{job.span}-{next(self._numbers)}"
+        where, address, key = (start, span.stop), (self._keys.topic, job.span), self._keys.fold(job.span)
         return self._client.submit(fold_span, work, before, state, where, self._ahead, address, key=key, **options)
 
     def _only_on(self, worker: str) -> dict[str, Any]:
@@ -293,7 +303,7 @@ class _Fold(Generic[A]):
             return self._work
         copy = self._copies.get(worker)
         if copy is None or copy.status in LOST:
-            key = f"{self._name}-copy-{next(self._numbers)}"
+            key = self._keys.send()
             copy = self._client.submit(identity, self._source(), key=key, **self._only_on(worker))
             self._copies[worker] = copy
         return copy
@@ -309,13 +319,14 @@ class _Fold(Generic[A]):
     def _sent(self, value: Packed) -> Future:
         """Send a value to workers: a small one by the scheduler, which sends it again when a worker is lost."""
         if value.nbytes <= MOST_BY_SCHEDULER:
-            return self._client.submit(identity, value, key=f"{self._name}-given-{next(self._numbers)}", pure=False)
+            return self._client.submit(identity, value, key=self._keys.send(), pure=False)
         return self._scattered(value, broadcast=True)
 
     def _scattered(self, value: State | Packed, **where: Any) -> Future:
         """Send a value to workers; raise `GoneError` if they are gone since they were last looked up."""
+        key = str(self._keys.send())  # which dask reads as the tuple
         try:
-            (future,) = self._client.scatter([value], direct=self._workers.near, hash=False, timeout=TAKES, **where)
+            future = self._client.scatter({key: value}, direct=self._workers.near, timeout=TAKES, **where)[key]
         except (OSError, KeyError) as error:  # a scheduler looks a worker up by its address
             raise GoneError from error
         return future
@@ -384,11 +395,10 @@ class _Fold(Generic[A]):
     def _send_work_again(self) -> set[str]:
         """Take all jobs back, which depend on the lost task; return the workers that can do them."""
         self._work = None
-        self._client.cancel([*self._running.values(), *self._copies.values()], force=True)
+        self._client.cancel([*self._copies.values()], force=True)
         self._copies.clear()
         for worker in [*self._running]:
-            del self._running[worker]
-            self._reduction.give_back(worker)
+            self._take_back(worker)
         return {*self._workers.present()}
 
     def _report(self, number: int, at: int) -> None:
@@ -519,6 +529,8 @@ class _Fold(Generic[A]):
             if not self._is_there(worker):
                 self._lose(worker)
         self._forget([part for part, future in self._sums.items() if future.status == "lost"])
+        for worker in self._running.keys() & self._workers.paused_idle():
+            self._take_back(worker)
         if self._is_work_lost():
             self._send_work_again()
         if self._copies and all(copy.status == "finished" for copy in self._copies.values()):
@@ -526,6 +538,9 @@ class _Fold(Generic[A]):
         self._checkpointed.save_if_due(self._sums)
         present = self._workers.present()
         self._assign(present)
+        # Until they have work: else a cluster that adapts stops new workers while they are being checked.
+        waiting = self._reduction.waiting if present else len(self._spans)
+        self._demand.ask(min(waiting, self._planned_workers - len(self._running)))
         self._last_present = now if present else self._last_present
         if problem := self._workers.exhausted(now - self._last_present):
             raise ClusterError(problem)
@@ -560,13 +575,17 @@ class _Fold(Generic[A]):
                 self._forget([part])
         del self._folders[worker]
 
+    def _take_back(self, worker: str) -> None:
+        """Take back the job of a worker."""
+        self._client.cancel(self._running.pop(worker), force=True)
+        self._reduction.give_back(worker)
+
     def _forget(self, parts: Iterable[Node]) -> None:
         """Take back the jobs that use lost sums; what these cover is restored or folded again."""
         for part in parts:
             for worker, job in list(self._reduction.jobs.items()):
                 if part in job.inputs:
-                    self._client.cancel(self._running.pop(worker), force=True)
-                    self._reduction.give_back(worker)
+                    self._take_back(worker)
             self._reduction.lose(part)
             self._sums.pop(part)
             self._checkpointed.forget(part)

@@ -11,10 +11,13 @@ import shlex
 import signal
 import tempfile
 import time
+import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ from ..storage.disk import expanded
 from ..units import format_seconds
 from .cluster import DaskExecutor
 from .cluster_options import CLUSTERS, FOLDERS, KUBERNETES, LISTS, LOCAL, ClusterOptions, kind_of
+from .demand import demand_of, largest_number
 from .workers import LOOK, limit_around
 
 ENVIRONMENT = "distributed.nanny.pre-spawn-environ"  # key of dask's configuration
@@ -67,7 +71,8 @@ def connected(
         client = stack.enter_context(client_of(_address_or_cluster(options, budget, stack), options))
         if options.dashboard and not options.is_address:
             listener(Warned(f"anybody on this machine can read the dashboard at {client.dashboard_link}."))
-        yield joined(client, options, listener=listener)
+        with joined(client, options, listener=listener) as executor:
+            yield executor
 
 
 def client_of(cluster: Any, options: ClusterOptions) -> Client:
@@ -93,21 +98,29 @@ def client_of(cluster: Any, options: ClusterOptions) -> Client:
         raise ClusterError(f"{problem}; check the address, and that it runs.") from None
 
 
-def joined(client: Client, options: ClusterOptions, *, listener: Listener = silent) -> DaskExecutor:
-    """Wait for the first worker of a cluster that a client is connected to; see `connected`."""
+@contextmanager
+def joined(client: Client, options: ClusterOptions, *, listener: Listener = silent) -> Iterator[DaskExecutor]:
+    """Wait for the first worker of a cluster that a client is connected to; see `connected`.
+
+    An adaptive cluster keeps at least one worker inside the block, also while this process computes.
+    """
     if options.is_submitted:
         listener(Warned(f"waiting up to {format_seconds(options.timeout)} for the first worker of {options.cluster}."))
-    try:
-        # Jobs of a batch system can start hours apart: work begins with the first. Local processes start together.
-        starts_together = not (options.is_submitted or options.is_address)
-        _wait_for_workers(client, options.workers or 1 if starts_together else 1, options.timeout)
-    except TimeoutError:
-        problem = f"{options.cluster} had no worker within {format_seconds(options.timeout)}"
-        jobs = f"; see what jobs {', '.join(_jobs(client))} wait for" if _jobs(client) else "; start workers"
-        raise ClusterError(f"{problem}{jobs}, or wait longer (--cluster-timeout, cluster_timeout).") from None
-    executor = DaskExecutor(client, workers=options.workers, timeout=options.timeout)
-    executor.check_versions()
-    return executor
+    group = f"wait-for-workers-{uuid.uuid4().hex}"
+    # Jobs of a batch system can start hours apart: work begins with the first. Local processes start together.
+    starts_together = not (options.is_submitted or options.is_address)
+    with demand_of(client, partial(next, ((group, number) for number in count()))) as demand:
+        demand.ask(1)
+        try:
+            _wait_for_workers(client, options.workers or 1 if starts_together else 1, options.timeout)
+        except TimeoutError:
+            problem = f"{options.cluster} had no worker within {format_seconds(options.timeout)}"
+            jobs = f"; see what jobs {', '.join(_jobs(client))} wait for" if _jobs(client) else "; start workers"
+            raise ClusterError(f"{problem}{jobs}, or wait longer (--cluster-timeout, cluster_timeout).") from None
+        workers = options.workers or largest_number(client)
+        executor = DaskExecutor(client, workers=workers, timeout=options.timeout, demand=demand)
+        executor.check_versions()
+        yield executor
 
 
 def _wait_for_workers(client: Client, count: int, seconds: float) -> None:

@@ -55,12 +55,13 @@ def executing(cluster: Any, budget: int | None = None, *, listener: Listener = s
         raise ClusterError(f"a cluster needs {error.name}; pip install 'streampca[cluster]'.") from None
     # Clients and clusters are recognized by their methods, so that a run without them does not import dask.
     if hasattr(cluster, "wait_for_workers") and hasattr(cluster, "submit"):
-        yield joined(cluster, ClusterOptions(cluster.scheduler.address), listener=listener)
+        with joined(cluster, ClusterOptions(cluster.scheduler.address), listener=listener) as executor:
+            yield executor
         return
     if hasattr(cluster, "scheduler_address"):  # one of dask's clusters, with its own credentials
         options = ClusterOptions(cluster.scheduler_address)
-        with client_of(cluster, options) as client:
-            yield joined(client, options, listener=listener)
+        with client_of(cluster, options) as client, joined(client, options, listener=listener) as executor:
+            yield executor
         return
     with connected(with_address(_options_of(cluster)), budget, listener=listener) as executor:
         yield executor

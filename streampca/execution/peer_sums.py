@@ -22,6 +22,7 @@ from ..arrays import Array
 from ..errors import ClusterError, first_line
 from ..units import KIB
 from .panels import ArrayForm, Index, PanelArray
+from .task_keys import Key
 
 CHECK = 0.5  # seconds between looks whether a job was cancelled
 PATIENCE = 60.0  # most seconds of failures to reach a worker that the scheduler reaches
@@ -39,13 +40,13 @@ class PeerSum:
 
     Attributes
     ----------
-    key : str
+    key : tuple
         Its key on the workers.
     panel : int
         Bytes of a panel of a large array.
     """
 
-    key: str
+    key: Key
     panel: int
 
 
@@ -142,7 +143,7 @@ def _writable(array: Array) -> Array:
     return array if array.flags.writeable else array.copy(order="A")
 
 
-def _described(key: str, most: int, dask_worker: Worker) -> dict[str, Array | ArrayForm] | None:
+def _described(key: Key, most: int, dask_worker: Worker) -> dict[str, Array | ArrayForm] | None:
     """Return the small arrays of a sum, and the forms of large ones; dask passes the worker that holds it."""
     state = dask_worker.data.get(key)
     if not state:
@@ -150,10 +151,10 @@ def _described(key: str, most: int, dask_worker: Worker) -> dict[str, Array | Ar
     return {name: array if array.nbytes <= most else ArrayForm.of(array) for name, array in state.items()}
 
 
-def _panel(key: str, name: str, index: Index, dask_worker: Worker) -> Array | None:
+def _panel(key: Key, name: str, index: Index, dask_worker: Worker) -> Array | None:
     state = dask_worker.data.get(key)
     return state[name][index] if state else None
 
 
-def _is_whole(key: str, dask_worker: Worker) -> bool | None:
+def _is_whole(key: Key, dask_worker: Worker) -> bool | None:
     return bool(dask_worker.data.get(key)) or None

@@ -11,7 +11,7 @@ are runs. When no run is left to begin, it takes the last span of another worker
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,6 +30,8 @@ class Node(NamedTuple):
 
 class Addition(NamedTuple):
     """Work of one worker: absorb the right sum into the left one, or fold a span and absorb it into the left sum.
+
+    With a left sum alone the worker takes it over from another one.
 
     Attributes
     ----------
@@ -139,6 +141,11 @@ class Reduction:
         """True if a worker holds the sum of all spans."""
         return self.tree.root in self.held
 
+    @property
+    def waiting(self) -> int:
+        """Number of spans that no worker has begun to fold."""
+        return sum(map(len, self._to_fold.values()))
+
     def held_by(self, worker: str) -> list[Node]:
         """Return the sums that a worker holds, in order."""
         return sorted(self._held_by[worker])
@@ -162,10 +169,18 @@ class Reduction:
         self.lose(part)
         self.hold(part, worker)
 
-    def start(self, worker: str) -> Addition | None:
-        """Give an idle worker its next job; None if there is none for it now."""
+    def start(self, worker: str, paused: Collection[str] = ()) -> Addition | None:
+        """Give an idle worker its next job; None if there is none for it now.
+
+        Workers that are `paused` get no jobs, and others take over what they hold.
+        """
         free = sorted(self._held_by[worker] - self._used)
-        job = self._merge(free) or self._next_span(free) or self._span_of_others(worker)
+        job = (
+            self._merge(free)
+            or self._next_span(free)
+            or self._sum_of_paused(worker, paused)
+            or self._span_of_others(worker)
+        )
         if job is not None:
             self.jobs[worker] = job
             self._used.update(job.inputs)
@@ -216,6 +231,14 @@ class Reduction:
         if begun is None:
             begun = next((run.first for run, spans in self._to_fold.items() if run.first in spans), None)
         return None if begun is None else Addition(None, None, begun)
+
+    def _sum_of_paused(self, worker: str, paused: Collection[str]) -> Addition | None:
+        """Take over a sum; beyond what a worker should hold only if nobody else has anything to do."""
+        if self.is_complete or (len(self._held_by[worker]) >= MOST_HELD and self.jobs):
+            return None
+        held = (part for other in sorted(paused) for part in sorted(self._held_by[other] - self._used))
+        part = next(held, None)
+        return None if part is None else Addition(part, None, None)
 
     def _span_of_others(self, worker: str) -> Addition | None:
         """Take the last span of the run of which most is left to fold, the last of such runs."""

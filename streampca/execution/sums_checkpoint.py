@@ -1,7 +1,7 @@
 """`SumsCheckpoint`: saves sums that workers hold, while they work on.
 
-A worker that sees the folder of the checkpoint writes its sums itself. Other sums are fetched and written here, as far
-as that takes a small share of the time.
+A worker that sees the folder of the checkpoint writes its sums itself, and tries once more if that fails. Other sums
+are fetched and written here, as far as that takes a small share of the time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, Generic, NamedTuple
 
 from distributed import Client, Future
 
-from ..errors import Stopped
+from ..errors import OutputError, Stopped
+from ..events import Listener, Warned
 from ..planning.blocks import Span
 from ..signals import stop_asked
 from .checkpoint import PATIENCE, RemoteSave
@@ -41,6 +42,7 @@ class _Writing(NamedTuple):
     call: Call[CheckpointFile | bool]
     worker: str
     future: Future
+    save: RemoteSave
     note: Note
     began: float
 
@@ -78,6 +80,8 @@ class SumsCheckpoint(Generic[A]):
         Returns the address of the worker that holds a sum, or None if it is gone.
     fetch : callable
         Fetches a sum, or raises `GoneError`.
+    listener : callable
+        Receiver of a warning, once, if a worker cannot write.
     """
 
     def __init__(
@@ -88,12 +92,15 @@ class SumsCheckpoint(Generic[A]):
         sums: dict[Node, Future],
         holder: Callable[[Node], str | None],
         fetch: Callable[[Node], A],
+        listener: Listener,
     ) -> None:
         self._client, self._checkpoint, self._spans, self._sums = client, checkpoint, spans, sums
-        self._holder, self._fetch = holder, fetch
+        self._holder, self._fetch, self._listener = holder, fetch, listener
         self._saved: set[Node] = set()
         self._writing: dict[Node, _Writing] = {}
-        self._unable: set[str] = set()  # workers that do not see the folder
+        self._unable: set[str] = set()  # workers that do not see the folder, or failed twice to write
+        self._failed: dict[str, OutputError] = {}  # workers of which the last write failed
+        self._has_warned = False
         self._began, self._fetching = time.monotonic(), 0.0
 
     def note_saved(self, part: Node) -> None:
@@ -162,22 +169,41 @@ class SumsCheckpoint(Generic[A]):
             return (await self._client.run(write_sum, future.key, packed(save), workers=[worker]))[worker]
 
         call = asyncio.run_coroutine_threadsafe(written(), self._client.loop.asyncio_loop)
-        self._writing[part] = _Writing(call, worker, future, note, time.monotonic())
+        self._writing[part] = _Writing(call, worker, future, save, note, time.monotonic())
         return True
 
     def _note_written(self) -> None:
         """Note which workers have written, and which could not."""
-        for part, (call, worker, future, note, began) in list(self._writing.items()):
-            if not call.done():
+        for part, writing in list(self._writing.items()):
+            if not writing.call.done():
                 continue
             del self._writing[part]
-            file: CheckpointFile | bool = True
-            with suppress(Exception):  # of many kinds: the worker or the scheduler is lost
-                file = call.result()
+            worker, file = writing.worker, self._result(writing)
             if isinstance(file, CheckpointFile):
-                if self._sums.get(part) is future:
+                self._failed.pop(worker, None)
+                if self._sums.get(part) is writing.future:
                     self._saved.add(part)
-                note(file, time.monotonic() - began)
-            elif not file:
+                writing.note(file, time.monotonic() - writing.began)
+            elif isinstance(file, OutputError) and worker not in self._failed:  # such as a server that was busy
+                self._failed[worker] = file
+                if self._sums.get(part) is writing.future:
+                    self._begin(part, writing.save, writing.note)
+            elif file is not True:
+                self._warn(worker)
                 self._unable.add(worker)
                 self._save(part, now=True)
+
+    def _result(self, writing: _Writing) -> CheckpointFile | OutputError | bool:
+        """Return the file or the error; True if the sum or its worker is gone, False if the folder is not seen."""
+        try:
+            return writing.call.result()
+        except OutputError as error:
+            return error
+        except Exception:  # of many kinds: the worker or the scheduler is lost
+            return True
+
+    def _warn(self, worker: str) -> None:
+        """Warn, once, of a worker that failed to write."""
+        if (error := self._failed.get(worker)) is not None and not self._has_warned:
+            self._has_warned = True
+            self._listener(Warned(f"{error} Worker {worker} tried twice; this process fetches and saves its sums."))

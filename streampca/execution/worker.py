@@ -27,6 +27,7 @@ from .compute import held, leave_thread
 from .fold import Partial, fold_partial
 from .packing import Packed, unpacked
 from .peer_sums import GoneError, PeerReader, PeerSum, is_by_panels
+from .task_keys import Key
 
 State = dict[str, npt.NDArray[Any]]
 
@@ -93,13 +94,14 @@ def fold_span(
 
 
 @messages_at(Door.UNKNOWN)
-def merge_states(work: Packed, left: State | PeerSum, right: State | PeerSum) -> State:
+def merge_states(work: Packed, left: State | PeerSum, right: State | PeerSum | None = None) -> State:
     """Absorb the right sum into the left one, one of which may be another worker's, and return the state of the result.
 
-    Sums of this worker are used up.
+    Without a right sum, the left one is another worker's, of which the state is returned. Sums of this worker are used
+    up.
     """
     worker = get_worker()
-    inputs = {"left": left, "right": right}
+    inputs = {"left": left} if right is None else {"left": left, "right": right}
     cancelled = _cancellation_check(worker)
     readers = {name: PeerReader(worker, part, cancelled) for name, part in inputs.items() if isinstance(part, PeerSum)}
     with _working(worker, work) as (task, merge):
@@ -112,6 +114,10 @@ def merge_states(work: Packed, left: State | PeerSum, right: State | PeerSum) ->
             if not isinstance(state, PeerSum):
                 states[name] = _taken(state, name)
         with _used_if_gone(*inputs):
+            if right is None:
+                whole = {name: np.asarray(array) for name, array in states["left"].items()}
+                readers["left"].check_whole()
+                return whole
             accumulator = task.restore(states.pop("left"))
             merge(accumulator, task.restore(states.pop("right")))
             for reader in unread:
@@ -127,7 +133,7 @@ def _used_if_gone(*names: str) -> Iterator[None]:
         raise UsedError(" ".join(names)) from None
 
 
-async def write_sum(key: str, save: Packed, dask_worker: Worker) -> CheckpointFile | bool:
+async def write_sum(key: Key, save: Packed, dask_worker: Worker) -> CheckpointFile | bool:
     """Save a sum that a worker holds, while its threads work; dask passes the worker.
 
     Returns
@@ -149,7 +155,7 @@ def _written(state: State | None, save: Packed, is_wanted: Callable[[], bool]) -
         return (remote.write(state) or False) if state and is_wanted() else True
 
 
-def is_whole(key: str, dask_worker: Worker) -> bool:
+def is_whole(key: Key, dask_worker: Worker) -> bool:
     """Return whether a worker has a sum, and no job has begun to change it; dask passes the worker."""
     return bool(dask_worker.data.get(key))
 

@@ -6,11 +6,12 @@ import asyncio
 import socket
 import threading
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
@@ -66,6 +67,9 @@ class Workers:
         self._listener: Listener = silent
         self._looked, self._present, self._folders = 0.0, list[str](), dict[str, str]()
         self._known: dict[str, Any] = {}  # last answer of the scheduler
+        self._near: bool | None = None  # not known yet
+        self._paused: dict[str, float] = {}  # time of the first report of each paused worker
+        self._paused_idle = set[str]()
         self._planned = 0  # bytes of the plan
         self._memory_use: dict[str, tuple[int, int]] = {}  # bytes in use when workers were last seen, and their limits
         self._exhausted: dict[str, tuple[int, int]] = {}  # the same for workers that were killed for their memory
@@ -85,15 +89,18 @@ class Workers:
         """Smallest memory limit of a worker in bytes; None if none has a limit."""
         return min((info["memory_limit"] for info in self._workers().values() if info["memory_limit"]), default=None)
 
-    @cached_property
+    @property
     def near(self) -> bool:
         """True if this process reaches workers directly: then partials do not go through the scheduler."""
-        address = urlsplit(next(iter(self._workers()), ""))
-        try:
-            socket.create_connection((address.hostname or "", address.port or 0), timeout=LOOK).close()
-        except (OSError, ValueError):
-            return False
-        return True
+        first = next(iter(self._workers()), "") if self._near is None else ""
+        if first:  # else asked again: adaptive clusters can have no worker for a while
+            address = urlsplit(first)
+            try:
+                socket.create_connection((address.hostname or "", address.port or 0), timeout=LOOK).close()
+                self._near = True
+            except (OSError, ValueError):
+                self._near = False
+        return bool(self._near)
 
     def check(self, read: Callable[[], object], memory: int, listener: Listener, packages: Sequence[str] = ()) -> None:
         """See `DaskExecutor.check`."""
@@ -128,18 +135,31 @@ class Workers:
 
     def _refuse(self, problems_of: Callable[[Mapping[str, Any]], Iterable[Problem]]) -> set[str]:
         """Return the addresses of the present workers, or raise an error with their first problem."""
-        workers = self._workers()
-        try:
-            _, message = next(iter(problems_of(workers)), ((), ""))
-        except OSError as error:
-            raise ClusterError(f"a worker does not answer ({first_line(error)}); see its log.") from error
-        except (asyncio.CancelledError, CancelledError) as error:  # the only sign of a restart
-            raise ClusterLostError(
-                "the cluster was restarted while its workers were being checked; give the same command again."
-            ) from error
+        while True:
+            workers = self._workers()
+            try:
+                _, message = next(iter(problems_of(workers)), ((), ""))
+            except OSError as error:
+                if not self._has_lost(workers):
+                    raise ClusterError(f"a worker does not answer ({first_line(error)}); see its log.") from error
+            except (asyncio.CancelledError, CancelledError) as error:  # the only sign of a restart
+                raise ClusterLostError(
+                    "the cluster was restarted while its workers were being checked; give the same command again."
+                ) from error
+            else:
+                break
         if message:
             raise ClusterError(message)
         return set(workers)
+
+    def _has_lost(self, workers: Iterable[str]) -> bool:
+        """Return whether a worker is gone, as where an adaptive cluster shrinks; the scheduler may be late."""
+        until = time.monotonic() + LOOK
+        while set(workers) <= self._scheduler_info().keys():
+            if time.monotonic() > until:
+                return False
+            time.sleep(LOOK / 10)
+        return True
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -197,7 +217,23 @@ class Workers:
             workers = _running(all_workers)
             self._admit(workers)
             self._present = [address for address in workers if self._problems_of is None or address in self._suitable]
+            self._note_paused(all_workers)
             self._looked = time.monotonic()
+
+    def paused_idle(self) -> set[str]:
+        """Return the paused workers that run no task: what they were given since does not begin before they resume."""
+        self._look()
+        return self._paused_idle
+
+    def _note_paused(self, workers: Mapping[str, Any]) -> None:
+        """Note which paused workers run nothing, by a report that is later than the first one seen of the pause."""
+        paused = {address: info for address, info in workers.items() if info["status"] == "paused"}
+        self._paused = {address: self._paused.get(address, info["last_seen"]) for address, info in paused.items()}
+        self._paused_idle = {
+            address
+            for address, info in paused.items()
+            if info["last_seen"] > self._paused[address] and not info["metrics"]["task_counts"].get("executing")
+        }
 
     def _admit(self, workers: Mapping[str, Any]) -> None:
         """Check workers that joined later, all new ones together and in a thread, as one can take a minute to answer.
@@ -279,16 +315,22 @@ class Workers:
 
     def _cannot_read(self, reading: Packed, workers: Mapping[str, Any]) -> Iterator[Problem]:
         """Name the workers that cannot read the data."""
-        sent = self._client.submit(identity, reading, pure=False)
+        group = f"check-reading-{uuid.uuid4().hex}"
+        sent = self._client.submit(identity, reading, key=(f"send-{group}",), pure=False)
         futures = {
-            address: self._client.submit(try_to_read, sent, workers=[address], pure=False, priority=1)
+            address: self._client.submit(
+                try_to_read, sent, key=(group, address), workers=[address], pure=False, priority=1
+            )
             for address in workers
         }
         until = time.monotonic() + ANSWER
-        with suppress(TimeoutError):
-            for future in futures.values():
-                future.exception(timeout=max(0, until - time.monotonic()))
-        late = [address for address, future in futures.items() if not future.done()]
+        while (late := [address for address, future in futures.items() if not future.done()]) and (
+            remaining := until - time.monotonic()
+        ) > 0:
+            with suppress(TimeoutError):
+                futures[late[0]].exception(timeout=min(LOOK, remaining))
+            for address in set(late) - self._scheduler_info().keys():  # nobody would answer for it
+                self._client.cancel(futures.pop(address), force=True)
         if late:
             self._client.cancel([futures[address] for address in late], force=True)
             yield (
