@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import streampca
 from streampca.accumulators import Gram, ObservedRegression, Scatter, ScatterBlock
@@ -16,7 +17,17 @@ from streampca.planning.blocks import SPANS_A_WORKER, spans_of
 from streampca.readers import open_collection
 
 distributed = pytest.importorskip("distributed")
-from clusters import count_bytes, counted_bytes, free_address, scheduler, worker  # noqa: E402 - needs distributed
+from clusters import (  # noqa: E402 - needs distributed
+    count_bytes,
+    counted_bytes,
+    free_address,
+    processes_here,
+    scheduler,
+    tree_sum,
+    troubled,
+    worker,
+)
+from faulty import Slow  # noqa: E402 - the same
 
 from streampca.execution.cluster import DaskExecutor  # noqa: E402 - the same
 
@@ -41,11 +52,15 @@ def saved(folder, shape):
     return str(folder / "x.npy")
 
 
-def pass_of(kind, folder, spans):
-    """A task of each kind, the spans that it is cut into, and how sums merge."""
+def opened(folder, shape, seconds):
+    return Slow(open_collection(saved(folder, shape)), seconds)
+
+
+def pass_of(kind, folder, spans, seconds=0.0):
+    """A task of each kind, whose reads take so long, the spans that it is cut into, and how sums merge."""
     rng, along = np.random.default_rng(1), {"precision": "single", "product_rows": 64}
     if kind == "dual":
-        new, collection = partial(Gram, 2048, product_features=64), open_collection(saved(folder, (2048, 64 * spans)))
+        new, collection = partial(Gram, 2048, product_features=64), opened(folder, (2048, 64 * spans), seconds)
         task = FeaturesTask(new, partial(Gram.from_state, copy=False), FeatureRanges(collection, 2048, 64), "single")
         return task, spans_of(64 * spans, spans, 64), Gram.absorb
     p, rows = (65536, 8) if kind == "randomized" else (2048, 64)
@@ -58,7 +73,7 @@ def pass_of(kind, folder, spans):
     else:
         model = np.linalg.qr(rng.standard_normal((p, 50)))[0], np.ones(50), 0.1, np.zeros(p)
         new, restored = partial(ObservedRegression, *model), partial(ObservedRegression.from_state, vectors=model[0])
-    collection = open_collection(saved(folder, (rows * spans, p)))
+    collection = opened(folder, (rows * spans, p), seconds)
     task = SamplesTask(new, partial(restored, copy=False), collection, rows)
     return task, spans_of(rows * spans, spans, rows), new.func.absorb
 
@@ -92,3 +107,45 @@ def test_scores_do_not_come_here(cluster, tmp_path):
     scores = 1024 * workers * 16 * 4
     print(f"transform, {workers} workers: {scores} bytes, {here} here, {by_scheduler} to the scheduler")
     assert here <= 0.5 * scores
+
+
+@pytest.fixture(scope="module", params=[2, 4, 8])
+def many(request, tmp_path_factory):
+    """A cluster whose workers may be killed, and the number that it begins with."""
+    with processes_here(tmp_path_factory.mktemp("troubled"), request.param) as cluster:
+        yield cluster, request.param
+
+
+@pytest.fixture
+def client_of_many(many):
+    cluster, workers = many
+    cluster.scale(workers)
+    with distributed.Client(cluster, set_as_default=False) as client:
+        client.wait_for_workers(workers)
+        yield client
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("kind", ["covariance", "dual", "randomized", "em"])
+def test_sums_have_the_same_bits_whatever_happens_to_workers(many, client_of_many, tmp_path, kind, seed):
+    """Workers are killed, stopped, paused, restarted, retired and added at random moments."""
+    cluster, workers = many
+    with threadpool_limits(1):
+        expected = tree_sum(*pass_of(kind, tmp_path, SPANS_A_WORKER * workers)).state()
+    task, spans, merge = pass_of(kind, tmp_path, SPANS_A_WORKER * workers, seconds=0.2)
+    with troubled(cluster, client_of_many, seed):
+        found = DaskExecutor(client_of_many).fold(task, spans, merge, listener=silent).state()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_scores_have_the_same_bits_whatever_happens_to_workers(many, client_of_many, tmp_path, seed):
+    cluster, workers = many
+    path, how = saved(tmp_path, (4096 * workers, 2048)), {"overwrite": True, "memory": "64 MiB"}
+    model = streampca.fit(path, n_components=16, memory="400 MiB", samples=slice(2048))
+    with threadpool_limits(1, user_api="blas"):
+        model.write_scores(path, tmp_path / "alone.npy", **how)
+    with troubled(cluster, client_of_many, seed):
+        model.write_scores(Slow(open_collection(path), 0.05), tmp_path / "shared.npy", cluster=client_of_many, **how)
+    assert (tmp_path / "shared.npy").read_bytes() == (tmp_path / "alone.npy").read_bytes()
