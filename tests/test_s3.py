@@ -379,7 +379,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(600)  # five runs, of which four wait for late answers
 def test_workers_are_right_through_faults_and_kills(bucket, tmp_path, monkeypatch):
     """Each kind of fault has 2 % of all requests. What a kill leaves is complete or visibly not, and has no secrets."""
