@@ -42,7 +42,7 @@ if wanted == "create_array":
     import zarr
 
     made = []
-    create_array = zarr.Group.create_array
+    create_array = zarr.AsyncGroup.create_array
 
     def counted(*args, **options):
         made.append(args)
@@ -50,7 +50,7 @@ if wanted == "create_array":
             stop()
         return create_array(*args, **options)
 
-    zarr.Group.create_array = counted
+    zarr.AsyncGroup.create_array = counted
 else:
     show = Progress.__call__
 

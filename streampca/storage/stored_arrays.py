@@ -71,10 +71,10 @@ def write_arrays(group: zarr.Group, arrays: Mapping[str, NamedArray]) -> None:
     async def write_small() -> None:
         await asyncio.gather(*(write(name) for name in values if name not in large))
 
-    safe_point()
     with compact_metadata():
         # Each call into Zarr's event loop costs as much as a small array, and there are twenty of these in a model.
         sync(write_small())
+        safe_point()
         for name in large:
             stored: Any = zarr.Array(sync(create(name)))
             rows = max(1, (stored.shards or stored.chunks)[0])  # whole shards are written once
