@@ -83,7 +83,7 @@ def _bounds(
     values, vectors, is_stored = solution.values, solution.vectors, components.dtype == solution.vectors.dtype
     errors = None if scatter.agrees else sum_errors(scatter, vectors)
     exact = exact_bounds(scatter, values, vectors, after, errors)
-    # They are divided by the weight, too.
+    # Dividing eigenvalues by the weight rounds them once more.
     relative, angle = certificate_of(values, exact.value).relative + EPS, exact.angle
     residual = exact.residual + EPS * values
     if not is_stored:

@@ -202,7 +202,8 @@ def _steps_left(worst: list[float], tol: float, wanted: Wanted) -> float | None:
 
     That is where the number of pairs is open, and before some steps have found as many as are wanted.
     """
-    reached = [residual for residual in worst if residual < math.inf][-TELLING:]
+    # A residual below the tolerance, which can be 0, tells no more than one at it.
+    reached = [max(residual, tol) for residual in worst if residual < math.inf][-TELLING:]
     if not isinstance(wanted, int) or len(reached) < TELLING:
         return None
     gained = math.log(reached[0] / reached[-1])
